@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Records: what hooks put into the pool, and the field lists from which every encoder and reader of the files is made.
+ * One list per message gives the struct of wire/messages.h, its protobuf and JSON writers and readers; nothing else
+ * spells a field number. The numbers below 20 are the published v3 schema, the others are ours
+ * (src/wire/proto/systrace.proto says the same in protobuf's language and a test holds the two together).
+ */
+#ifndef WIRE_RECORD_H
+#define WIRE_RECORD_H
+
+#include <stdint.h>
+
+/** enum stage_type - StageType of the schema; 6.. are ours */
+enum stage_type {
+	STAGE_UNKNOWN,
+	STAGE_DATALOADER,
+	STAGE_FORWARD,
+	STAGE_BACKWARD,
+	STAGE_SYNCHRONIZATION,
+	STAGE_GC,
+	STAGE_OPTIMIZER,
+	STAGE_CHECKPOINT,
+	STAGE_COMM,
+	STAGE_COUNT
+};
+
+/** enum step_source - what ended a step (design: completed optimizer steps, else dataloader calls, else model calls) */
+enum step_source { STEP_BY_UNKNOWN, STEP_BY_OPTIMIZER, STEP_BY_DATALOADER, STEP_BY_MODEL_CALL };
+
+/** flags of a stage */
+#define STAGE_RAISED 1u /* left by an exception */
+#define STAGE_CUT 2u /* begin or end not seen: capture began or ended, or the process was killed inside it */
+#define STAGE_WORKER 4u /* recorded in a forked child (data loader worker) */
+
+enum rec_type {
+	REC_NONE,
+	REC_STAGE,
+	REC_STEP,
+	REC_COMM, /* one collective call; also the form of a flight ring slot (without head) */
+	REC_COMM_SUM, /* one step's calls of one operation and group */
+	REC_GC,
+	REC_NOTE, /* text for people: back-offs, renumbering, what was given up */
+	REC_TYPES
+};
+
+/** struct rec_head - first 8 bytes of each record in a chunk; pid, tid and comm are the chunk's */
+struct rec_head {
+	uint16_t bytes; /* whole record, multiple of 8 */
+	uint8_t type; /* enum rec_type */
+	uint8_t flags;
+	uint32_t step; /* pool_header.step when the record was made */
+};
+
+struct rec_stage {
+	struct rec_head head; /* flags: STAGE_RAISED, ... */
+	uint64_t begin_ns; /* CLOCK_MONOTONIC */
+	uint64_t dur_ns;
+	uint32_t name; /* pool name: the function as written in the list file */
+	uint32_t stage_id; /* documented stage_id: dataloader calls so far */
+	uint32_t kind; /* enum stage_type */
+	uint32_t stack; /* pool name of a rendered stack ("f@file:line;..."), 0 = none */
+};
+
+struct rec_gc {
+	struct rec_head head;
+	uint64_t begin_ns;
+	uint64_t dur_ns;
+	uint32_t stage_id;
+	uint32_t gen; /* 0..2 */
+	uint32_t collected;
+	uint32_t uncollectable;
+};
+
+struct rec_step {
+	struct rec_head head; /* step: the number of the step that ended, counted from 1 */
+	uint64_t begin_ns; /* end of the step before, or the first event seen */
+	uint64_t dur_ns;
+	uint32_t source; /* enum step_source */
+	uint32_t microbatches; /* dataloader calls within the step */
+	uint32_t renumbered_from; /* not 0: steps were counted by another source before; this is its last number */
+	uint32_t reserved;
+};
+
+struct rec_comm {
+	struct rec_head head;
+	uint64_t begin_ns;
+	uint64_t dur_ns;
+	uint64_t count; /* elements of the (first) tensor, 0 = unknown or none */
+	uint32_t op; /* pool name: all_reduce, ... */
+	uint32_t group; /* pool name of the process group */
+	uint32_t dtype; /* pool name: float32, ... */
+	uint32_t seq; /* n-th call on this group in this process, from 1 */
+};
+
+struct rec_comm_sum {
+	struct rec_head head;
+	uint64_t begin_ns; /* of the step's first such call */
+	uint64_t last_begin_ns; /* of the step's last such call: the rank's arrival */
+	uint64_t total_ns;
+	uint64_t max_ns;
+	uint64_t elements;
+	uint32_t calls;
+	uint32_t op;
+	uint32_t group;
+	uint32_t last_seq; /* seq of the last call, matches ranks */
+};
+
+struct rec_note {
+	struct rec_head head; /* flags: enum note_level */
+	uint64_t at_ns;
+	uint32_t text; /* pool name */
+	uint32_t reserved;
+};
+
+/* ---- messages of the files: F(number, type, name, json) ------------------------------------------------------------
+ * Types: u32 u64 i64 (varints, i64 as int64), boolean, str (UTF-8), bytes, and in REPEATED lists M(number, message, name).
+ * A zero or empty field is left out, as proto3 does. */
+
+#define FIELDS_CLOCK(F)                                      \
+	F(1, u64, mono_ns, "mono_ns")                        \
+	F(2, u64, mono_raw_ns, "mono_raw_ns")                \
+	F(3, u64, boottime_ns, "boottime_ns")                \
+	F(4, u64, realtime_ns, "realtime_ns")                \
+	F(5, u64, device_ns, "device_ns") /* 0 = no device */ \
+	F(6, str, device, "device")
+
+#define FIELDS_ORIGIN(F)                                                                              \
+	F(1, str, run, "run")                                                                         \
+	F(2, str, host, "host")                                                                       \
+	F(3, str, boot_id, "boot_id")                                                                 \
+	F(4, str, pids, "pids") /* NSpid, outermost first, blank-separated */                         \
+	F(5, u64, proc_start, "proc_start") /* clock ticks since boot, field 22 of /proc/pid/stat */  \
+	F(6, u32, rank, "rank")                                                                       \
+	F(7, boolean, rank_known, "rank_known")                                                       \
+	F(8, u32, local_rank, "local_rank")                                                           \
+	F(9, u32, world_size, "world_size") /* 0 = unknown */                                         \
+	F(10, str, job, "job") /* script or command name */                                           \
+	F(11, str, version, "version") /* of the writer */                                            \
+	F(12, u32, format, "format") /* of the file, now 1 */                                         \
+	F(13, i64, wall_minus_mono_ns, "wall_minus_mono_ns") /* start_us = (start_ns + this) / 1000 */ \
+	F(14, u32, segment, "segment") /* 0 = first */                                                \
+	F(15, str, author, "author") /* agent, probe, recover */                                      \
+	F(16, str, ip, "ip")                                                                          \
+	F(17, u32, pid, "pid") /* in the writer's namespace */                                        \
+	F(18, u64, run_start_us, "run_start_us") /* wall clock of the process's start */              \
+	F(19, boolean, worker, "worker") /* written by a promoted or spawned worker that has no rank */
+#define REPEATED_ORIGIN(M) M(20, clock, clocks)
+
+#define FIELDS_DROP(F)             \
+	F(1, str, source, "source") \
+	F(2, u64, count, "count")   \
+	F(3, u64, from_ns, "from_ns") \
+	F(4, u64, to_ns, "to_ns")
+
+#define FIELDS_GC_DEBUG(F)               \
+	F(1, u32, collected, "collected") \
+	F(2, u32, uncollectable, "uncollectable")
+
+#define FIELDS_STAGE(F)                                       \
+	F(1, u32, stage_id, "stage_id")                       \
+	F(2, str, stage_type, "stage_type")                   \
+	F(3, u64, start_us, "start_us")                       \
+	F(4, u64, end_us, "end_us")                           \
+	F(20, u64, start_ns, "start_ns")                      \
+	F(21, u64, dur_ns, "dur_ns")                          \
+	F(22, u32, step, "step")                              \
+	F(23, u32, kind, "kind") /* enum stage_type */        \
+	F(24, u32, pid, "pid") /* 0 = Origin's */             \
+	F(25, u32, tid, "tid") /* 0 = the main thread */      \
+	F(26, u32, flags, "flags")                            \
+	F(27, u32, gen, "gen") /* generation, GC only */
+/* 5: repeated string stack_frames; 6: gc_debug */
+
+#define FIELDS_COMM_SUM(F)                          \
+	F(1, str, op, "op")                         \
+	F(2, str, group, "group")                   \
+	F(3, u32, calls, "calls")                   \
+	F(4, u64, total_ns, "total_ns")             \
+	F(5, u64, max_ns, "max_ns")                 \
+	F(6, u64, last_start_ns, "last_start_ns")   \
+	F(7, u64, elements, "elements")             \
+	F(8, u32, last_seq, "last_seq")             \
+	F(20, u64, start_ns, "start_ns")            \
+	F(22, u32, step, "step")
+
+#define FIELDS_STEP(F)                                      \
+	F(1, u32, source, "source")                         \
+	F(2, u32, microbatches, "microbatches")             \
+	F(3, u32, renumbered_from, "renumbered_from")       \
+	F(20, u64, start_ns, "start_ns")                    \
+	F(21, u64, dur_ns, "dur_ns")                        \
+	F(22, u32, step, "step")
+
+#define FIELDS_NOTE(F)            \
+	F(1, str, text, "text")   \
+	F(20, u64, start_ns, "start_ns") \
+	F(22, u32, step, "step")
+
+#define FIELDS_THREAD(F)          \
+	F(1, u32, pid, "pid")     \
+	F(2, u32, tid, "tid")     \
+	F(3, str, comm, "comm")
+
+#define FIELDS_PYTORCH(F)             \
+	F(2, u32, rank, "rank")       \
+	F(3, u32, step_id, "step_id") \
+	F(4, str, comm, "comm")
+#define REPEATED_PYTORCH(M)                 \
+	M(1, stage, pytorch_stages)         \
+	M(30, comm_sum, comm_sums)          \
+	M(31, step, steps)                  \
+	M(32, note, notes)                  \
+	M(33, thread, threads)              \
+	M(100, origin, origin)              \
+	M(101, drop, drops)
+
+#endif
