@@ -116,102 +116,102 @@ struct rec_note {
  * Types: u32 u64 i64 (varints, i64 as int64), boolean, str (UTF-8), bytes, and in REPEATED lists M(number, message, name).
  * A zero or empty field is left out, as proto3 does. */
 
-#define FIELDS_CLOCK(F)                                      \
-	F(1, u64, mono_ns, "mono_ns")                        \
-	F(2, u64, mono_raw_ns, "mono_raw_ns")                \
-	F(3, u64, boottime_ns, "boottime_ns")                \
-	F(4, u64, realtime_ns, "realtime_ns")                \
+#define FIELDS_CLOCK(F)                                       \
+	F(1, u64, mono_ns, "mono_ns")                         \
+	F(2, u64, mono_raw_ns, "mono_raw_ns")                 \
+	F(3, u64, boottime_ns, "boottime_ns")                 \
+	F(4, u64, realtime_ns, "realtime_ns")                 \
 	F(5, u64, device_ns, "device_ns") /* 0 = no device */ \
 	F(6, str, device, "device")
 
-#define FIELDS_ORIGIN(F)                                                                              \
-	F(1, str, run, "run")                                                                         \
-	F(2, str, host, "host")                                                                       \
-	F(3, str, boot_id, "boot_id")                                                                 \
-	F(4, str, pids, "pids") /* NSpid, outermost first, blank-separated */                         \
-	F(5, u64, proc_start, "proc_start") /* clock ticks since boot, field 22 of /proc/pid/stat */  \
-	F(6, u32, rank, "rank")                                                                       \
-	F(7, boolean, rank_known, "rank_known")                                                       \
-	F(8, u32, local_rank, "local_rank")                                                           \
-	F(9, u32, world_size, "world_size") /* 0 = unknown */                                         \
-	F(10, str, job, "job") /* script or command name */                                           \
-	F(11, str, version, "version") /* of the writer */                                            \
-	F(12, u32, format, "format") /* of the file, now 1 */                                         \
+#define FIELDS_ORIGIN(F)                                                                               \
+	F(1, str, run, "run")                                                                          \
+	F(2, str, host, "host")                                                                        \
+	F(3, str, boot_id, "boot_id")                                                                  \
+	F(4, str, pids, "pids") /* NSpid, outermost first, blank-separated */                          \
+	F(5, u64, proc_start, "proc_start") /* clock ticks since boot, field 22 of /proc/pid/stat */   \
+	F(6, u32, rank, "rank")                                                                        \
+	F(7, boolean, rank_known, "rank_known")                                                        \
+	F(8, u32, local_rank, "local_rank")                                                            \
+	F(9, u32, world_size, "world_size") /* 0 = unknown */                                          \
+	F(10, str, job, "job") /* script or command name */                                            \
+	F(11, str, version, "version") /* of the writer */                                             \
+	F(12, u32, format, "format") /* of the file, now 1 */                                          \
 	F(13, i64, wall_minus_mono_ns, "wall_minus_mono_ns") /* start_us = (start_ns + this) / 1000 */ \
-	F(14, u32, segment, "segment") /* 0 = first */                                                \
-	F(15, str, author, "author") /* agent, probe, recover */                                      \
-	F(16, str, ip, "ip")                                                                          \
-	F(17, u32, pid, "pid") /* in the writer's namespace */                                        \
-	F(18, u64, run_start_us, "run_start_us") /* wall clock of the process's start */              \
+	F(14, u32, segment, "segment") /* 0 = first */                                                 \
+	F(15, str, author, "author") /* agent, probe, recover */                                       \
+	F(16, str, ip, "ip")                                                                           \
+	F(17, u32, pid, "pid") /* in the writer's namespace */                                         \
+	F(18, u64, run_start_us, "run_start_us") /* wall clock of the process's start */               \
 	F(19, boolean, worker, "worker") /* written by a promoted or spawned worker that has no rank */
 #define REPEATED_ORIGIN(M) M(20, clock, clocks)
 
-#define FIELDS_DROP(F)             \
-	F(1, str, source, "source") \
-	F(2, u64, count, "count")   \
+#define FIELDS_DROP(F)                \
+	F(1, str, source, "source")   \
+	F(2, u64, count, "count")     \
 	F(3, u64, from_ns, "from_ns") \
 	F(4, u64, to_ns, "to_ns")
 
-#define FIELDS_GC_DEBUG(F)               \
+#define FIELDS_GC_DEBUG(F)                \
 	F(1, u32, collected, "collected") \
 	F(2, u32, uncollectable, "uncollectable")
 
-#define FIELDS_STAGE(F)                                       \
-	F(1, u32, stage_id, "stage_id")                       \
-	F(2, str, stage_type, "stage_type")                   \
-	F(3, u64, start_us, "start_us")                       \
-	F(4, u64, end_us, "end_us")                           \
-	F(20, u64, start_ns, "start_ns")                      \
-	F(21, u64, dur_ns, "dur_ns")                          \
-	F(22, u32, step, "step")                              \
-	F(23, u32, kind, "kind") /* enum stage_type */        \
-	F(24, u32, pid, "pid") /* 0 = Origin's */             \
-	F(25, u32, tid, "tid") /* 0 = the main thread */      \
-	F(26, u32, flags, "flags")                            \
+#define FIELDS_STAGE(F)                                  \
+	F(1, u32, stage_id, "stage_id")                  \
+	F(2, str, stage_type, "stage_type")              \
+	F(3, u64, start_us, "start_us")                  \
+	F(4, u64, end_us, "end_us")                      \
+	F(20, u64, start_ns, "start_ns")                 \
+	F(21, u64, dur_ns, "dur_ns")                     \
+	F(22, u32, step, "step")                         \
+	F(23, u32, kind, "kind") /* enum stage_type */   \
+	F(24, u32, pid, "pid") /* 0 = Origin's */        \
+	F(25, u32, tid, "tid") /* 0 = the main thread */ \
+	F(26, u32, flags, "flags")                       \
 	F(27, u32, gen, "gen") /* generation, GC only */
 /* 5: repeated string stack_frames; 6: gc_debug */
 
-#define FIELDS_COMM_SUM(F)                          \
-	F(1, str, op, "op")                         \
-	F(2, str, group, "group")                   \
-	F(3, u32, calls, "calls")                   \
-	F(4, u64, total_ns, "total_ns")             \
-	F(5, u64, max_ns, "max_ns")                 \
-	F(6, u64, last_start_ns, "last_start_ns")   \
-	F(7, u64, elements, "elements")             \
-	F(8, u32, last_seq, "last_seq")             \
-	F(20, u64, start_ns, "start_ns")            \
+#define FIELDS_COMM_SUM(F)                        \
+	F(1, str, op, "op")                       \
+	F(2, str, group, "group")                 \
+	F(3, u32, calls, "calls")                 \
+	F(4, u64, total_ns, "total_ns")           \
+	F(5, u64, max_ns, "max_ns")               \
+	F(6, u64, last_start_ns, "last_start_ns") \
+	F(7, u64, elements, "elements")           \
+	F(8, u32, last_seq, "last_seq")           \
+	F(20, u64, start_ns, "start_ns")          \
 	F(22, u32, step, "step")
 
-#define FIELDS_STEP(F)                                      \
-	F(1, u32, source, "source")                         \
-	F(2, u32, microbatches, "microbatches")             \
-	F(3, u32, renumbered_from, "renumbered_from")       \
-	F(20, u64, start_ns, "start_ns")                    \
-	F(21, u64, dur_ns, "dur_ns")                        \
+#define FIELDS_STEP(F)                                \
+	F(1, u32, source, "source")                   \
+	F(2, u32, microbatches, "microbatches")       \
+	F(3, u32, renumbered_from, "renumbered_from") \
+	F(20, u64, start_ns, "start_ns")              \
+	F(21, u64, dur_ns, "dur_ns")                  \
 	F(22, u32, step, "step")
 
-#define FIELDS_NOTE(F)            \
-	F(1, str, text, "text")   \
+#define FIELDS_NOTE(F)                   \
+	F(1, str, text, "text")          \
 	F(20, u64, start_ns, "start_ns") \
 	F(22, u32, step, "step")
 
-#define FIELDS_THREAD(F)          \
-	F(1, u32, pid, "pid")     \
-	F(2, u32, tid, "tid")     \
+#define FIELDS_THREAD(F)      \
+	F(1, u32, pid, "pid") \
+	F(2, u32, tid, "tid") \
 	F(3, str, comm, "comm")
 
 #define FIELDS_PYTORCH(F)             \
 	F(2, u32, rank, "rank")       \
 	F(3, u32, step_id, "step_id") \
 	F(4, str, comm, "comm")
-#define REPEATED_PYTORCH(M)                 \
-	M(1, stage, pytorch_stages)         \
-	M(30, comm_sum, comm_sums)          \
-	M(31, step, steps)                  \
-	M(32, note, notes)                  \
-	M(33, thread, threads)              \
-	M(100, origin, origin)              \
+#define REPEATED_PYTORCH(M)         \
+	M(1, stage, pytorch_stages) \
+	M(30, comm_sum, comm_sums)  \
+	M(31, step, steps)          \
+	M(32, note, notes)          \
+	M(33, thread, threads)      \
+	M(100, origin, origin)      \
 	M(101, drop, drops)
 
 #endif
