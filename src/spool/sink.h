@@ -11,12 +11,13 @@
 enum sink_kind {
 	SINK_NONE,
 	SINK_TIMELINE, /* timeline/<hostname>--<rank:05d>.timeline */
-	SINK_MARKERS, /* mspti/mspti-marker-<ip>-<rank>.csv */
+	SINK_MARKERS,  /* mspti/mspti-marker-<ip>-<rank>.csv */
 	SINK_IO,
 	SINK_GIL,
 	SINK_MUTEX,
 	SINK_OS,
 	SINK_HBM,
+	SINK_TIMELINE_EXT, /* JSON only: <timeline>.ext.json, what the published schema has no array for */
 	SINK_KINDS
 };
 
