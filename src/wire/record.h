@@ -92,6 +92,29 @@ struct rec_comm {
 	uint32_t seq; /* n-th call on this group in this process, from 1 */
 };
 
+/* flags of a flight ring slot */
+#define FLIGHT_RAISED 1u /* left by an exception */
+#define FLIGHT_OPEN 2u /* had not returned when the ring was dumped: dur_ns is its time so far */
+#define FLIGHT_WRITTEN 4u /* also put as REC_COMM: a dump leaves it out */
+
+/** struct comm_flight - payload of a flight ring slot: rec_comm without its head, then what a chunk's header would say */
+struct comm_flight {
+	uint64_t begin_ns;
+	uint64_t dur_ns;
+	uint64_t count;
+	uint32_t op;
+	uint32_t group;
+	uint32_t dtype;
+	uint32_t seq;
+	uint32_t step;
+	uint32_t pid;
+	uint32_t tid;
+	uint32_t flags; /* FLIGHT_... */
+};
+_Static_assert(sizeof(struct comm_flight) == 56, "a flight ring slot keeps 56 bytes");
+
+/* Sums whose group is 0 are no collectives: garbage collections (op `GC`) and short stages (op = the function) that are
+ * not written one by one; elements are then collected objects, last_seq is 0. */
 struct rec_comm_sum {
 	struct rec_head head;
 	uint64_t begin_ns; /* of the step's first such call */
