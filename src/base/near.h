@@ -11,7 +11,7 @@
 /** struct near - the best candidate so far; start with { .word = the user's word } */
 struct near {
 	const char *word;
-	const char *best;  /* NULL: nothing near enough yet */
+	const char *best; /* NULL: nothing near enough yet */
 	unsigned distance; /* of best */
 };
 

@@ -59,13 +59,13 @@ enum pool_source {
 /** struct pool_chunk - 64 bytes of header, then records up to POOL_CHUNK_BYTES */
 struct pool_chunk {
 	_Atomic uint64_t state; /* CHUNK_WORD(ticket, state) */
-	_Atomic uint32_t used;	/* payload bytes committed; stored with release after the record is whole */
-	uint32_t taken;		/* payload bytes already in files; written by the reader only */
-	uint32_t pid;		/* of the writer, in the writer's pid namespace */
+	_Atomic uint32_t used; /* payload bytes committed; stored with release after the record is whole */
+	uint32_t taken; /* payload bytes already in files; written by the reader only */
+	uint32_t pid; /* of the writer, in the writer's pid namespace */
 	uint32_t tid;
 	uint32_t generation; /* 0 = the process that made the pool, else a forked child of it */
 	uint32_t reserved;
-	uint64_t seq;  /* n-th chunk taken from this pool: order, and identity for readers that drop repeats */
+	uint64_t seq; /* n-th chunk taken from this pool: order, and identity for readers that drop repeats */
 	char comm[16]; /* thread name when the chunk was taken */
 	uint8_t data[];
 };
@@ -75,9 +75,9 @@ struct pool_chunk {
 /** struct pool_file - one output file as far as recover must know it; written by the reader only */
 struct pool_file {
 	char path[POOL_PATH]; /* absolute; empty = slot unused */
-	uint32_t kind;	      /* enum sink_kind of spool/sink.h */
-	uint32_t segment;     /* segments closed before this one */
-	uint64_t ino;	      /* of the file, to notice that it was replaced */
+	uint32_t kind; /* enum sink_kind of spool/sink.h */
+	uint32_t segment; /* segments closed before this one */
+	uint64_t ino; /* of the file, to notice that it was replaced */
 	uint64_t dev;
 	int64_t wall_minus_mono_ns; /* offset used for wall-clock fields in this segment */
 };
@@ -93,7 +93,7 @@ struct pool_file {
 struct pool_commit {
 	uint64_t batch;
 	uint64_t length[POOL_FILES];
-	uint64_t next_id;		   /* ids given to entries so far (Id column of markers) */
+	uint64_t next_id; /* ids given to entries so far (Id column of markers) */
 	uint64_t reported[POOL_SRC_COUNT]; /* drops that the files already tell */
 };
 
@@ -128,16 +128,16 @@ struct pool_header {
 	char boot_id[40];
 
 	/* allocation */
-	_Atomic uint32_t hint;	      /* where to look for a free chunk next */
+	_Atomic uint32_t hint; /* where to look for a free chunk next */
 	_Atomic uint32_t generations; /* children seen so far */
 	_Atomic uint64_t next_ticket;
 	_Atomic uint64_t next_seq;
 
 	/* where the job is; read by every hook, by forked children and by probes */
-	_Atomic uint64_t step;	   /* completed steps */
-	_Atomic uint32_t stage;	   /* enum stage_type of wire/record.h now running on the main thread */
+	_Atomic uint64_t step; /* completed steps */
+	_Atomic uint32_t stage; /* enum stage_type of wire/record.h now running on the main thread */
 	_Atomic uint32_t stage_id; /* the documented stage_id: dataloader calls */
-	_Atomic uint32_t on_mask;  /* bit per plugin, for children (parents read the guard) */
+	_Atomic uint32_t on_mask; /* bit per plugin, for children (parents read the guard) */
 	_Atomic uint32_t names_used;
 	_Atomic uint64_t flight_head; /* markers put into the flight ring so far */
 	_Atomic uint64_t dropped[POOL_SRC_COUNT];
@@ -151,7 +151,7 @@ struct pool_header {
 	uint32_t origin_bytes; /* encoded Origin message, put at the head of files that recover has to create */
 	uint8_t origin[2048];
 	int64_t wall_minus_mono_ns; /* offset of the newest segment */
-	char format[8];		    /* pb or json */
+	char format[8]; /* pb or json */
 	char dump_path[POOL_PATH];
 };
 
@@ -163,8 +163,8 @@ struct pool_names {
 
 /** struct pool_guard - one private page, zeroed by the kernel in a forked child (MADV_WIPEONFORK) */
 struct pool_guard {
-	_Atomic uint32_t on;	     /* bit per plugin: its hooks record */
-	_Atomic uint32_t alive;	     /* 0 = this is a child that has not been through pool_child_enter() */
+	_Atomic uint32_t on; /* bit per plugin: its hooks record */
+	_Atomic uint32_t alive; /* 0 = this is a child that has not been through pool_child_enter() */
 	_Atomic uint32_t generation; /* 1 + generation, so that 0 never matches */
 	_Atomic uint32_t pid;
 };
@@ -178,8 +178,8 @@ struct pool {
 	struct pool_guard *guard;
 	_Atomic uint32_t mapped_chunks;
 	size_t reserved_bytes; /* address space kept for pool_grow */
-	bool shared_file;      /* false: private memory, records do not survive a SIGKILL */
-	int fd;		       /* used by pool_grow and by nothing else; -1 when unknown */
+	bool shared_file; /* false: private memory, records do not survive a SIGKILL */
+	int fd; /* used by pool_grow and by nothing else; -1 when unknown */
 };
 
 /** pool_area_bytes - bytes of an area with @chunks chunks. Context: any. */

@@ -20,9 +20,9 @@
 #define SPOOL_PATH_BYTES 320
 
 struct spool_options {
-	size_t size;	    /* sizeof(struct spool_options) */
-	const char *place;  /* SYSTRACE_SPOOL_PATH; NULL or "" = /dev/shm. The base is <place>/sysTrace.<uid> */
-	uint32_t chunks;    /* to begin with; 0 = SPOOL_SMALL_CHUNKS */
+	size_t size; /* sizeof(struct spool_options) */
+	const char *place; /* SYSTRACE_SPOOL_PATH; NULL or "" = /dev/shm. The base is <place>/sysTrace.<uid> */
+	uint32_t chunks; /* to begin with; 0 = SPOOL_SMALL_CHUNKS */
 	uint64_t max_bytes; /* SYSTRACE_SPOOL_MB in bytes: what spool_grow may reach; 0 = 8 MiB */
 };
 
@@ -30,12 +30,12 @@ struct spool_options {
 struct spool {
 	struct pool *pool;
 	char base[SPOOL_PATH_BYTES]; /* <place>/sysTrace.<uid>, mode 0700; "" when it can't be had */
-	char dir[SPOOL_PATH_BYTES];  /* <base>/<pid namespace>-<pid>-<start time>; "" = private memory */
-	char note[160];		     /* "" or why records do not survive a SIGKILL ("not crash-safe: ...") */
+	char dir[SPOOL_PATH_BYTES]; /* <base>/<pid namespace>-<pid>-<start time>; "" = private memory */
+	char note[160]; /* "" or why records do not survive a SIGKILL ("not crash-safe: ...") */
 	uint8_t *area;
-	size_t area_bytes;     /* mapped and backed */
+	size_t area_bytes; /* mapped and backed */
 	size_t reserved_bytes; /* address space; the rest of it is PROT_NONE */
-	uint64_t dev, ino;     /* of the pool file: grow and remove touch no other */
+	uint64_t dev, ino; /* of the pool file: grow and remove touch no other */
 };
 
 /**

@@ -24,12 +24,12 @@
 struct drain_options {
 	size_t size; /* sizeof(struct drain_options) */
 	struct pool *pool;
-	const char *dump_path;	/* absolute; it and the directories below are made with the first file */
-	const char *lock_base;	/* spool.base: locks of file names live in <lock_base>/locks; NULL or "" = no locks */
-	bool json;		/* SYSTRACE_FORMAT */
-	bool keep_open;		/* descriptors live in a table of our own; false: open, write, close in each batch */
+	const char *dump_path; /* absolute; it and the directories below are made with the first file */
+	const char *lock_base; /* spool.base: locks of file names live in <lock_base>/locks; NULL or "" = no locks */
+	bool json; /* SYSTRACE_FORMAT */
+	bool keep_open; /* descriptors live in a table of our own; false: open, write, close in each batch */
 	uint64_t segment_bytes; /* 0 = DRAIN_SEGMENT_BYTES; a closed segment is never longer */
-	uint64_t max_bytes;	/* SYSTRACE_MAX_MB in bytes, all files of this process together; 0 = no limit */
+	uint64_t max_bytes; /* SYSTRACE_MAX_MB in bytes, all files of this process together; 0 = no limit */
 	/* a line for the log (errors once each, what was given up); called on the drain's thread; may be NULL */
 	void (*say)(void *ctx, const char *text);
 	void *say_ctx;
@@ -37,12 +37,12 @@ struct drain_options {
 
 struct drain_stats {
 	uint64_t records; /* written */
-	uint64_t bytes;	  /* of files, written by this drain */
+	uint64_t bytes; /* of files, written by this drain */
 	uint64_t batches;
 	uint64_t failures; /* batches rolled back */
-	uint64_t unknown;  /* records of a type nobody here knows, or broken ones; not written */
-	uint64_t dropped;  /* by the pool, all sources */
-	int last_error;	   /* negative errno of the last failed batch, 0 after a good one */
+	uint64_t unknown; /* records of a type nobody here knows, or broken ones; not written */
+	uint64_t dropped; /* by the pool, all sources */
+	int last_error; /* negative errno of the last failed batch, 0 after a good one */
 	char last_text[256];
 };
 

@@ -15,30 +15,30 @@
 #include <sys/types.h>
 
 enum recover_verdict {
-	RECOVER_DONE,	  /* drained and removed */
-	RECOVER_ALIVE,	  /* its process lives */
-	RECOVER_UNKNOWN,  /* other pid namespace: cannot tell from here */
-	RECOVER_BUSY,	  /* another recover is at it */
+	RECOVER_DONE, /* drained and removed */
+	RECOVER_ALIVE, /* its process lives */
+	RECOVER_UNKNOWN, /* other pid namespace: cannot tell from here */
+	RECOVER_BUSY, /* another recover is at it */
 	RECOVER_CHILDREN, /* drained, but forked children still write into it: left for later */
-	RECOVER_FAILED	  /* see text; left as it is */
+	RECOVER_FAILED /* see text; left as it is */
 };
 
 /** struct recover_report - what was done with one spool directory */
 struct recover_report {
 	const char *dir;
 	enum recover_verdict verdict;
-	uint32_t pid;	  /* owner, in its own namespace */
+	uint32_t pid; /* owner, in its own namespace */
 	uint64_t records; /* appended to files */
-	uint64_t files;	  /* touched */
+	uint64_t files; /* touched */
 	uint64_t dropped; /* records the pool had to drop in its life */
 	const char *text; /* "" or the reason */
 };
 
 struct recover_options {
-	size_t size;							/* sizeof(struct recover_options) */
-	const char *place;						/* like spool_options.place */
-	uid_t uid;							/* whose directories */
-	bool dry_run;							/* say what would be done, change nothing */
+	size_t size; /* sizeof(struct recover_options) */
+	const char *place; /* like spool_options.place */
+	uid_t uid; /* whose directories */
+	bool dry_run; /* say what would be done, change nothing */
 	void (*report)(void *ctx, const struct recover_report *report); /* may be NULL */
 	void *ctx;
 };

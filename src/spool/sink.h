@@ -11,7 +11,7 @@
 enum sink_kind {
 	SINK_NONE,
 	SINK_TIMELINE, /* timeline/<hostname>--<rank:05d>.timeline */
-	SINK_MARKERS,  /* mspti/mspti-marker-<ip>-<rank>.csv */
+	SINK_MARKERS, /* mspti/mspti-marker-<ip>-<rank>.csv */
 	SINK_IO,
 	SINK_GIL,
 	SINK_MUTEX,

@@ -16,7 +16,7 @@ struct json_writer {
 	char *data;
 	size_t room;
 	size_t used;
-	bool full;  /* something did not fit; the content is then useless */
+	bool full; /* something did not fit; the content is then useless */
 	bool comma; /* the next element or key needs a comma first */
 };
 

@@ -63,7 +63,7 @@ struct pb_reader {
 struct pb_field {
 	uint32_t number;
 	enum pb_wire wire;
-	uint64_t value;	     /* varint and fixed */
+	uint64_t value; /* varint and fixed */
 	const uint8_t *data; /* PB_BYTES */
 	size_t bytes;
 };

@@ -28,18 +28,18 @@ enum plugin_id {
 };
 #define PLUGIN_BIT(id) (1u << (id))
 #define PLUGIN_BIT_STAGES (1u << 16) /* Python stages: not a plugin of the table, always on unless switched off */
-#define PLUGIN_BIT_COMM (1u << 17)   /* per-step sums and flight ring of collectives: always on */
+#define PLUGIN_BIT_COMM (1u << 17) /* per-step sums and flight ring of collectives: always on */
 
 /** enum param_type - how a value is checked; docs/commands/sysTrace_cli.md explains each for people */
 enum param_type {
 	PARAM_END,
 	PARAM_SEC, /* seconds, integer or decimal, >= 0 */
 	PARAM_U64,
-	PARAM_BOOL,	  /* 1|0|true|false|on|off */
-	PARAM_UNIX,	  /* Unix time in seconds, decimals allowed */
-	PARAM_PID_LIST,	  /* 1,2,3 */
-	PARAM_CPU_LIST,	  /* 0-3,5 */
-	PARAM_WORDS,	  /* comma list of the words in .words */
+	PARAM_BOOL, /* 1|0|true|false|on|off */
+	PARAM_UNIX, /* Unix time in seconds, decimals allowed */
+	PARAM_PID_LIST, /* 1,2,3 */
+	PARAM_CPU_LIST, /* 0-3,5 */
+	PARAM_WORDS, /* comma list of the words in .words */
 	PARAM_EVENT_LIST, /* group/event,group/event or group */
 	PARAM_TEXT,
 	PARAM_WORD /* one of .words */
@@ -49,8 +49,8 @@ struct param_spec {
 	const char *key;
 	enum param_type type;
 	const char *initial; /* default, NULL = none */
-	const char *words;   /* PARAM_WORDS: the valid words, comma-separated */
-	const char *syntax;  /* as printed in the help, for example "duration=<sec>" */
+	const char *words; /* PARAM_WORDS: the valid words, comma-separated */
+	const char *syntax; /* as printed in the help, for example "duration=<sec>" */
 	const char *help;
 };
 
@@ -59,9 +59,9 @@ enum plugin_where { RUNS_IN_AGENT = 1, RUNS_IN_PROBE = 2 };
 struct plugin_spec {
 	const char *name; /* as documented; matching ignores case */
 	const char *help;
-	unsigned where;			 /* enum plugin_where, or-ed */
+	unsigned where; /* enum plugin_where, or-ed */
 	const struct param_spec *params; /* ends with PARAM_END */
-	const char *required;		 /* key without which enable is refused, or NULL */
+	const char *required; /* key without which enable is refused, or NULL */
 };
 
 extern const struct plugin_spec plugin_specs[PLUGIN_COUNT];
@@ -106,10 +106,10 @@ const char *plugin_where_text(enum plugin_id id);
 /** struct plugin_timing - the frame's parameters, parsed */
 struct plugin_timing {
 	uint64_t duration_ns; /* 0 = until disabled */
-	uint64_t start_step;  /* first step to record, 0 = now */
-	uint64_t steps;	      /* how many steps, 0 = no limit */
-	uint64_t at_unix_ns;  /* wall clock of the start, 0 = now */
-	bool sync;	      /* fsync before `disable` answers */
+	uint64_t start_step; /* first step to record, 0 = now */
+	uint64_t steps; /* how many steps, 0 = no limit */
+	uint64_t at_unix_ns; /* wall clock of the start, 0 = now */
+	bool sync; /* fsync before `disable` answers */
 };
 
 /**

@@ -17,7 +17,7 @@
 /** struct python_options - from the environment table; texts are kept by pointer */
 struct python_options {
 	const char *list_path; /* SYSTRACE_PYFUNC_LIST; NULL or "" = the built-in list */
-	bool stages_on;	       /* SYSTRACE_PYTHON_TRACING: attach as soon as the loop runs */
+	bool stages_on; /* SYSTRACE_PYTHON_TRACING: attach as soon as the loop runs */
 };
 
 /** python_present - is a CPython API visible in this process? Context: constructor, thread. Costs one dlsym. */
