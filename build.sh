@@ -129,7 +129,7 @@ case $prefix in /*) ;; *) prefix=$PWD/$prefix ;; esac
 cd "$root"
 
 if [ $clean = yes ]; then
-	rm -rf build build-clang build-asan build-tsan build-fuzz build-aarch64
+	rm -rf build build-clang build-asan build-tsan build-fuzz build-minimal build-aarch64
 	# "build.sh --clean" alone cleans; with anything else the work goes on from nothing
 	if [[ -z $command && -z $variant && $mode == pb && $python_tracing == on ]]; then
 		exit 0
