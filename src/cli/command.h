@@ -47,6 +47,9 @@ extern const struct command *const convert_kinds[];
  */
 int command_main(const struct command *cmd, const char *prefix, int argc, char **argv);
 
+/** cmd_running - name for the hint at --help, for programs that are not made of commands. Kept by reference. */
+void cmd_running(const char *name);
+
 /** cmd_error - print "systrace: <text>" on stderr (red "error" on terminals). Return: CMD_ERROR, for `return cmd_error(...)`. */
 int cmd_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

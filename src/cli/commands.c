@@ -6,6 +6,7 @@
 #include "cli/command.h"
 
 #include "base/near.h"
+#include "cli/man.h"
 #include "cli/term.h"
 
 #include <errno.h>
@@ -37,6 +38,11 @@ const struct command cmd_convert = {
 /* --- messages ------------------------------------------------------------------------------------------------------- */
 
 static const char *running = "systrace"; /* full name of the running command, for messages */
+
+void cmd_running(const char *name)
+{
+	running = name;
+}
 
 static void message(const char *label, enum term_colour colour, const char *format, va_list ap)
 {
@@ -127,61 +133,12 @@ static void print_help(const struct command *cmd, const char *name)
 	printf("\nExit status: 0 done, 1 error, 2 wrong usage, 3 nothing found.\n");
 }
 
-/* --- manual pages (troff) ----------------------------------------------------------------------------------------------- */
-
-static void man_text(const char *text)
-{
-	bool line_start = true;
-
-	for (; *text; text++) {
-		if (line_start && (*text == '.' || *text == '\''))
-			fputs("\\&", stdout);
-		if (*text == '\\')
-			fputs("\\e", stdout);
-		else if (*text == '-')
-			fputs("\\-", stdout);
-		else
-			putchar(*text);
-		line_start = *text == '\n';
-	}
-}
-
-static void man_option(const struct option_spec *row)
-{
-	if (!row->help)
-		return;
-	fputs(".TP\n.B ", stdout);
-	if (row->letter)
-		printf("\\-%c, ", row->letter);
-	fputs("\\-\\-", stdout);
-	man_text(row->name);
-	if (row->value) {
-		putchar('=');
-		man_text(row->value);
-	}
-	putchar('\n');
-	man_text(row->help);
-	if (row->initial && *row->initial) {
-		fputs(" (default: ", stdout);
-		man_text(row->initial);
-		putchar(')');
-	}
-	putchar('\n');
-}
+/* --- manual pages -------------------------------------------------------------------------------------------------- */
 
 static void print_man(const struct command *cmd, const char *name)
 {
-	char page[96];
-
-	snprintf(page, sizeof(page), "%s", name);
-	for (char *at = page; *at; at++)
-		if (*at == ' ')
-			*at = '-';
-	printf(".TH \"%s\" 1 \"\" \"sysTrace " ST_VERSION "\" \"sysTrace\"\n.SH NAME\n", page);
-	man_text(page);
-	fputs(" \\- ", stdout);
-	man_text(cmd->summary);
-	fputs("\n.SH SYNOPSIS\n.B ", stdout);
+	man_head(name, cmd->summary);
+	fputs(".SH SYNOPSIS\n.B ", stdout);
 	man_text(name);
 	putchar('\n');
 	man_text(cmd->kinds ? "<kind> [options]" : cmd->usage ? cmd->usage : "");
@@ -195,17 +152,14 @@ static void print_man(const struct command *cmd, const char *name)
 		man_text(cmd->kinds[i]->summary);
 		putchar('\n');
 	}
-	if (cmd->options) {
-		fputs(".SH OPTIONS\n", stdout);
-		for (const struct option_spec *row = cmd->options; row->kind != OPT_END; row++)
-			man_option(row);
-	}
+	if (!cmd->kinds)
+		man_options(cmd->options);
 	if (cmd->examples) {
 		fputs(".SH EXAMPLES\n.nf\n", stdout);
 		man_text(cmd->examples);
 		fputs(".fi\n", stdout);
 	}
-	fputs(".SH EXIT STATUS\n0 done, 1 error, 2 wrong usage, 3 nothing found.\n", stdout);
+	man_exit_status();
 }
 
 /* --- running ------------------------------------------------------------------------------------------------------------ */

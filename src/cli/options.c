@@ -301,6 +301,11 @@ static void help_row(const struct option_spec *row, FILE *out)
 	fputc('\n', out);
 }
 
+const struct option_spec *options_frame(void)
+{
+	return frame_options;
+}
+
 void options_help(const struct option_spec *specs, FILE *out)
 {
 	for (const struct option_spec *row = specs ? specs : no_options; row->kind != OPT_END; row++)

@@ -76,6 +76,9 @@ bool options_flag(const struct options *opts, const char *name);
 /** options_u64 - OPT_U64 and OPT_BYTES (bytes), OPT_SEC (nanoseconds); @otherwise when neither given nor defaulted. */
 uint64_t options_u64(const struct options *opts, const char *name, uint64_t otherwise);
 
+/** options_frame - the rows that every command has: --json, --help, --version. */
+const struct option_spec *options_frame(void);
+
 /** options_help - print the table's rows as help. */
 void options_help(const struct option_spec *specs, FILE *out);
 

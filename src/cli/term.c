@@ -43,6 +43,19 @@ const char *term_off(FILE *stream)
 	return colours(stream) ? "\033[0m" : "";
 }
 
+char *term_clean(char *text)
+{
+	unsigned char *at = (unsigned char *)text;
+
+	for (; *at; at++) {
+		if (*at < 0x20 || *at == 0x7f)
+			*at = '?';
+		else if (*at == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0) /* C1 controls */
+			at[0] = at[1] = '?';
+	}
+	return text;
+}
+
 int term_width(void)
 {
 	struct winsize size;
@@ -184,6 +197,11 @@ void table_print(struct table *table, FILE *out, int indent)
 	if (!widths || table->failed)
 		fputs("(out of memory: this table is incomplete)\n", out);
 	free(widths);
+	table_drop(table);
+}
+
+void table_drop(struct table *table)
+{
 	for (size_t i = 0; i < table->count; i++)
 		free(table->cells[i]);
 	free(table->cells);

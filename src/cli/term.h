@@ -17,6 +17,9 @@ enum term_colour { TERM_PLAIN, TERM_BOLD, TERM_DIM, TERM_RED, TERM_GREEN, TERM_Y
 const char *term_on(FILE *stream, enum term_colour colour);
 const char *term_off(FILE *stream);
 
+/** term_clean - replace control characters in place by `?`: texts of other users' processes go to an operator's terminal. */
+char *term_clean(char *text);
+
 /** term_width - columns of the terminal behind stdout, 100 when there is none. */
 int term_width(void);
 
@@ -52,6 +55,8 @@ void table_init(struct table *table, size_t columns, const char *align);
 void table_cell(struct table *table, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /** table_print - first row is the heading (bold on terminals); frees the cells. @indent: blanks before each line. */
 void table_print(struct table *table, FILE *out, int indent);
+/** table_drop - free the cells without printing. */
+void table_drop(struct table *table);
 
 /** json_string - print a text as a JSON string with its quotes; bytes that are not UTF-8 become U+FFFD. */
 void json_string(FILE *out, const char *text);

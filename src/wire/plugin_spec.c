@@ -39,14 +39,14 @@ static const struct param_spec io_params[] = {
 };
 
 static const struct param_spec cpu_params[] = {
-	{ "pid", PARAM_PID_LIST, NULL, NULL, "pid=<pid>", "trace target process; several: pid=1,2" },
+	{ "pid", PARAM_PID_LIST, NULL, NULL, "pid=<pid>", "trace target process" },
 	{ .type = PARAM_END },
 };
 
 static const struct param_spec memory_params[] = {
 	{ "space", PARAM_WORD, "all", "host,device,all", "space=<space>",
 	  "What to record: host, device, all (default: all)" },
-	{ "pid", PARAM_PID_LIST, NULL, NULL, "pid=<pid>", "trace target process; several: pid=1,2" },
+	{ "pid", PARAM_PID_LIST, NULL, NULL, "pid=<pid>", "trace target process" },
 	{ .type = PARAM_END },
 };
 
@@ -57,13 +57,13 @@ static const struct param_spec cachemiss_params[] = {
 };
 
 static const struct param_spec gil_params[] = {
-	{ "pid", PARAM_PID_LIST, NULL, NULL, "pid=<pid>", "trace target python process; several: pid=1,2" },
+	{ "pid", PARAM_PID_LIST, NULL, NULL, "pid=<pid>", "trace target python process" },
 	{ "aggregate", PARAM_BOOL, "1", NULL, "aggregate=0", "Keep one file per rank (default: folded into one file)" },
 	{ .type = PARAM_END },
 };
 
 static const struct param_spec mutex_params[] = {
-	{ "pid", PARAM_PID_LIST, NULL, NULL, "pid=<pid>", "trace target process; several: pid=1,2" },
+	{ "pid", PARAM_PID_LIST, NULL, NULL, "pid=<pid>", "trace target process" },
 	{ "min_us", PARAM_U64, "1", NULL, "min_us=<us>",
 	  "Keep only waits of at least this long (default: 1, 0 keeps all)" },
 	{ "aggregate", PARAM_BOOL, "1", NULL, "aggregate=0", "Keep one file per rank (default: folded into one file)" },
@@ -81,7 +81,7 @@ static const struct param_spec ftrace_params[] = {
 	{ "func_stack_trace", PARAM_BOOL, "0", NULL, "func_stack_trace=1",
 	  "Enable kernel stack trace for functions (use with function_tracer=function)" },
 	{ "event_stack_trace", PARAM_BOOL, "0", NULL, "event_stack_trace=1",
-	  "Enable kernel stack trace for events (use with events=...)" },
+	  "Enable kernel stack trace for events (use with events!=null)" },
 	{ "set_event_pid", PARAM_PID_LIST, NULL, NULL, "set_event_pid=<pid>", "Trace events of these processes only" },
 	{ "set_ftrace_pid", PARAM_PID_LIST, NULL, NULL, "set_ftrace_pid=<pid>",
 	  "Trace events and functions of these processes only" },

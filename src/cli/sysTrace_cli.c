@@ -1,0 +1,568 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * main() of sysTrace_cli: `enable` and `disable` of plugins and the other actions, sent to every agent of this host at
+ * once. Finding agents is targets.c, talking to them ctl_client.c, what is valid the table in wire/plugin_spec.c.
+ */
+#include "base/near.h"
+#include "base/num.h"
+#include "cli/cli_help.h"
+#include "cli/cli_status.h"
+#include "cli/command.h"
+#include "cli/ctl_client.h"
+#include "cli/targets.h"
+#include "cli/term.h"
+#include "wire/plugin_spec.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define PAIRS_MAX 32
+#define PIDS_MAX 1024
+
+static int run_order(const struct cli_action *action, const struct options *opts);
+static int run_report(const struct cli_action *action, const struct options *opts);
+
+static const struct cli_action actions[] = {
+	{ "enable", "Start or update a plugin's configuration", CTL_ENABLE, true, true, run_order },
+	{ "disable", "Stop a plugin and flush data to disk", CTL_DISABLE, true, false, run_order },
+	{ "status", "Show what each process records, what it lost and what that costs", CTL_STATUS, false, false,
+	  run_report },
+	{ "list", "Show the processes with sysTrace, dormant ones included", CTL_LIST, false, false, run_report },
+	{ "flush", "Write everything recorded so far to disk", CTL_FLUSH, false, false, run_order },
+	{ "dump", "Write the flight recorder (the last collectives) to disk", CTL_DUMP, false, false, run_order },
+	{ NULL, NULL, 0, false, false, NULL },
+};
+
+static const struct option_spec cli_options[] = {
+	{ "pid", 'p', OPT_TEXT, "LIST", NULL, "Only these processes: --pid 1234,5678" },
+	{ "timeout", 't', OPT_SEC, "SEC", "30", "How long to wait for answers, in seconds" },
+	{ "man", 0, OPT_FLAG, NULL, NULL, NULL },
+	{ .kind = OPT_END },
+};
+
+/** struct order - one request, taken apart */
+struct order {
+	const struct cli_action *action;
+	int plugin; /* enum plugin_id, -1 = none */
+	struct plugin_pair pairs[PAIRS_MAX];
+	char *texts[PAIRS_MAX]; /* memory behind pairs */
+	size_t pair_count;
+	pid_t pids[PIDS_MAX]; /* --pid, or the plugin's pid= */
+	size_t pid_count;
+	uint64_t timeout_ns;
+	bool json;
+};
+
+/* --- reading the command line ---------------------------------------------------------------------------------------- */
+
+static int parse_pids(struct order *order, const char *text)
+{
+	while (*text) {
+		size_t len = strcspn(text, ",");
+		uint64_t pid;
+
+		if (num_u64_n(text, len, &pid) < 0 || pid == 0 || pid > INT32_MAX)
+			return cmd_usage("--pid: '%.40s' is not a list of process ids such as 1234,5678", text);
+		if (order->pid_count == PIDS_MAX)
+			return cmd_usage("--pid: more than %d process ids", PIDS_MAX);
+		order->pids[order->pid_count++] = (pid_t)pid;
+		text += len + (text[len] == ',');
+	}
+	return CMD_OK;
+}
+
+static bool is_list(enum param_type type)
+{
+	return type == PARAM_PID_LIST || type == PARAM_CPU_LIST || type == PARAM_WORDS || type == PARAM_EVENT_LIST;
+}
+
+static void drop_blanks(char *text)
+{
+	char *to = text;
+
+	for (; *text; text++)
+		if (*text != ' ' && *text != '\t')
+			*to++ = *text;
+	*to = '\0';
+}
+
+/* `key=value` with the key as the table spells it; an unknown key stays as it is and is refused by the check. */
+static int take_pair(struct order *order, const char *word)
+{
+	const struct param_spec *row;
+	char *text, *value;
+
+	if (!strchr(word, '='))
+		return cmd_usage("'%.60s' is not of the form key=value", word);
+	if (order->pair_count == PAIRS_MAX)
+		return cmd_usage("more than %d parameters", PAIRS_MAX);
+	text = strdup(word);
+	if (!text)
+		return cmd_error("out of memory");
+	order->texts[order->pair_count] = text;
+	value = strchr(text, '=');
+	*value++ = '\0';
+	row = plugin_param_find((enum plugin_id)order->plugin, text);
+	if (row && is_list(row->type))
+		drop_blanks(value);
+	order->pairs[order->pair_count++] = (struct plugin_pair){ row ? row->key : text, value };
+	return CMD_OK;
+}
+
+static int take_params(struct order *order, const struct options *opts)
+{
+	struct st_err err = { 0 };
+
+	for (size_t i = 2; i < opts->word_count; i++) {
+		int status = take_pair(order, opts->words[i]);
+
+		if (status != CMD_OK)
+			return status;
+	}
+	if (plugin_check_enable((enum plugin_id)order->plugin, order->pairs, order->pair_count, &err) < 0)
+		return cmd_usage("%s", err.text);
+	return CMD_OK;
+}
+
+static int take_order(struct order *order, const struct cli_action *action, const struct options *opts)
+{
+	size_t words = action->takes_plugin ? 2 : 1;
+	struct st_err err = { 0 };
+	const char *pids = options_text(opts, "pid");
+
+	*order = (struct order){ .action = action, .plugin = -1, .json = opts->json };
+	order->timeout_ns = options_u64(opts, "timeout", 0);
+	if (pids) {
+		int status = parse_pids(order, pids);
+
+		if (status != CMD_OK)
+			return status;
+	}
+	if (opts->word_count < words)
+		return cmd_usage("%s needs a plugin: sysTrace_cli %s IO", action->name, action->name);
+	if (!action->takes_params && opts->word_count > words)
+		return cmd_usage("%s takes no '%.60s'", action->name, opts->words[words]);
+	if (!action->takes_plugin)
+		return CMD_OK;
+	order->plugin = plugin_find(opts->words[1], &err);
+	if (order->plugin < 0)
+		return cmd_usage("%s", err.text);
+	return action->takes_params ? take_params(order, opts) : CMD_OK;
+}
+
+static void order_free(struct order *order)
+{
+	for (size_t i = 0; i < order->pair_count; i++)
+		free(order->texts[i]);
+	order->pair_count = 0;
+}
+
+/* --- probes -------------------------------------------------------------------------------------------------------- */
+
+/* Is `systrace probe` part of this build? */
+static bool have_probe(void)
+{
+	for (size_t i = 0; commands[i]; i++)
+		if (strcmp(commands[i]->name, "probe") == 0)
+			return true;
+	return false;
+}
+
+/* A plugin that only a probe can record, in a build without one. */
+static int refuse_probe(const struct order *order)
+{
+	char in_agent[128] = "";
+	size_t used = 0;
+
+	for (int id = 0; id < PLUGIN_COUNT; id++)
+		if (plugin_specs[id].where & RUNS_IN_AGENT)
+			used += (size_t)snprintf(in_agent + used, sizeof(in_agent) - used, "%s%s", used ? ", " : "",
+						 plugin_specs[id].name);
+	return cmd_error(
+		"%s is not in this build: it is recorded outside the job by 'systrace probe', which was not built. "
+		"These are recorded inside the job and work: %s",
+		plugin_specs[order->plugin].name, in_agent);
+}
+
+/* --- choosing processes ---------------------------------------------------------------------------------------------- */
+
+static bool wanted(const struct order *order, pid_t pid)
+{
+	for (size_t i = 0; i < order->pid_count; i++)
+		if (order->pids[i] == pid)
+			return true;
+	return order->pid_count == 0;
+}
+
+/* A process that was asked for by its pid and has no agent: a target that fails with the reason. */
+static void stand_in(struct target *target, const struct targets *targets, pid_t pid)
+{
+	const struct target *found = targets_get(targets, pid);
+	char proc[32];
+
+	*target = (struct target){ .pid = pid, .socket_fd = -1 };
+	snprintf(target->shown, sizeof(target->shown), "process %d", (int)pid);
+	snprintf(proc, sizeof(proc), "/proc/%d", (int)pid);
+	if (found && found->kind == TARGET_CHILD)
+		err_set(&target->err, -EINVAL,
+			"it was forked from process %d and records through that one; use its pid", (int)found->parent);
+	else if (found && found->kind == TARGET_DORMANT)
+		err_set(&target->err, -EAGAIN,
+			"dormant: no framework such as torch was imported yet; start the job with "
+			"SYSTRACE_ENABLE=1 to record from the beginning");
+	else if (found)
+		err_set(&target->err, -EINVAL,
+			"libsysTrace.so is loaded but stays inert: neither a Python interpreter nor a "
+			"device runtime is in this process");
+	else if (access(proc, F_OK) < 0)
+		err_set(&target->err, -ESRCH, "there is no such process");
+	else
+		err_set(&target->err, -ENOENT,
+			"libsysTrace.so is not loaded there%s; start the job with "
+			"LD_PRELOAD=<path>/libsysTrace.so",
+			geteuid() ? ", or the process belongs to another user" : "");
+}
+
+/** struct choice - the targets an order goes to, and calls to them */
+struct choice {
+	struct ctl_call *calls;
+	struct target *stand_ins;
+	size_t count;
+};
+
+static int choose(struct choice *choice, const struct order *order, const struct targets *targets)
+{
+	size_t most = targets->count + order->pid_count;
+	size_t extra = 0;
+
+	*choice = (struct choice){ .calls = calloc(most + 1, sizeof(*choice->calls)),
+				   .stand_ins = calloc(order->pid_count + 1, sizeof(*choice->stand_ins)) };
+	if (!choice->calls || !choice->stand_ins)
+		return cmd_error("out of memory");
+	for (size_t i = 0; i < targets->count; i++)
+		if (targets->list[i].kind == TARGET_AGENT && wanted(order, targets->list[i].pid))
+			choice->calls[choice->count++].target = &targets->list[i];
+	for (size_t i = 0; i < order->pid_count; i++) {
+		const struct target *found = targets_get(targets, order->pids[i]);
+
+		if (found && found->kind == TARGET_AGENT)
+			continue;
+		stand_in(&choice->stand_ins[extra], targets, order->pids[i]);
+		choice->calls[choice->count++].target = &choice->stand_ins[extra++];
+	}
+	return CMD_OK;
+}
+
+static void choice_free(struct choice *choice)
+{
+	if (choice->calls)
+		ctl_calls_free(choice->calls, choice->count);
+	free(choice->calls);
+	free(choice->stand_ins);
+}
+
+/* Where the library of this build lies, for the advice below. */
+static void library_path(char *out, size_t room)
+{
+	static const char *const places[] = { "", "/../lib", "/../lib64", "/../lib/x86_64-linux-gnu",
+					      "/../lib/aarch64-linux-gnu" };
+	char self[512], path[600];
+	ssize_t len = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+	snprintf(out, room, "<path>/libsysTrace.so");
+	if (len <= 0)
+		return;
+	self[len] = '\0';
+	if (strrchr(self, '/'))
+		*strrchr(self, '/') = '\0';
+	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+		char *real;
+
+		snprintf(path, sizeof(path), "%s%s/libsysTrace.so", self, places[i]);
+		real = realpath(path, NULL);
+		if (real) {
+			snprintf(out, room, "%s", real);
+			free(real);
+			return;
+		}
+	}
+}
+
+static int no_agent(const struct order *order, const struct targets *targets)
+{
+	size_t dormant = targets_count(targets, TARGET_DORMANT);
+	char library[512], hidden[128] = "";
+
+	if (order->json)
+		puts("{\"agents\": []}");
+	if (targets->hidden)
+		snprintf(hidden, sizeof(hidden),
+			 "\n%zu processes of other users could not be looked at: run as root to reach them.",
+			 targets->hidden);
+	if (dormant)
+		return cmd_nothing(
+			"no agent is running yet: %zu process%s libsysTrace.so loaded, but dormant until a framework "
+			"such as torch is imported.\nTo record from the start, begin the job with SYSTRACE_ENABLE=1 in "
+			"its environment.%s",
+			dormant, dormant == 1 ? " has" : "es have", hidden);
+	library_path(library, sizeof(library));
+	return cmd_nothing("no process on this host has libsysTrace.so loaded. Start the job with it:\n"
+			   "  LD_PRELOAD=%s python train.py%s",
+			   library, hidden);
+}
+
+/* --- asking -------------------------------------------------------------------------------------------------------- */
+
+/* Does the agent itself read this pair? `pid` chooses whom we talk to. */
+static bool for_agent(const struct plugin_pair *pair)
+{
+	return strcmp(pair->key, "pid") != 0;
+}
+
+static size_t ask(struct choice *choice, const struct order *order)
+{
+	static uint8_t request[64 * 1024];
+	struct ctl_msg msg;
+	int bytes;
+
+	ctl_begin(&msg, request, sizeof(request), order->action->verb, (uint32_t)getpid());
+	if (order->plugin >= 0)
+		ctl_add(&msg, CTL_KEY_PLUGIN, plugin_specs[order->plugin].name);
+	for (size_t i = 0; i < order->pair_count; i++)
+		if (for_agent(&order->pairs[i]))
+			ctl_add(&msg, order->pairs[i].key, order->pairs[i].value);
+	bytes = ctl_finish(&msg);
+	if (bytes < 0) {
+		cmd_error("the parameters are too long");
+		return choice->count;
+	}
+	return ctl_exchange(choice->calls, choice->count, request, (uint32_t)bytes, order->timeout_ns);
+}
+
+/* --- enable, disable, flush, dump ------------------------------------------------------------------------------------ */
+
+static void print_ack(struct ctl_call *call)
+{
+	char shown[TARGET_PATH + 32];
+	bool ok = call->err.code == 0;
+
+	snprintf(shown, sizeof(shown), "%s", call->target->shown);
+	printf("[ACK] %s: %s%s%s", term_clean(shown), term_on(stdout, ok ? TERM_GREEN : TERM_RED),
+	       ok ? "SUCCESS" : "FAILED", term_off(stdout));
+	if (!ok)
+		printf(": %s", term_clean(call->err.text));
+	else if (call->text[0])
+		printf(" (%s)", term_clean(call->text));
+	putchar('\n');
+}
+
+static void print_acks_json(const struct choice *choice, const struct order *order, size_t failed)
+{
+	printf("{\"action\": \"%s\", \"plugin\": ", order->action->name);
+	if (order->plugin >= 0)
+		json_string(stdout, plugin_specs[order->plugin].name);
+	else
+		fputs("null", stdout);
+	printf(", \"ok\": %s, \"agents\": [", failed ? "false" : "true");
+	for (size_t i = 0; i < choice->count; i++) {
+		const struct ctl_call *call = &choice->calls[i];
+
+		printf("%s\n  {\"pid\": %d, \"socket\": ", i ? "," : "", (int)call->target->pid);
+		json_string(stdout, call->target->shown);
+		printf(", \"ok\": %s, \"text\": ", call->err.code ? "false" : "true");
+		json_string(stdout, call->err.code ? call->err.text : call->text);
+		putchar('}');
+	}
+	puts("]}");
+}
+
+/* `pid=` of a plugin: agents of these processes; the others would need a probe. */
+static int take_plugin_pids(struct order *order)
+{
+	for (size_t i = 0; i < order->pair_count; i++)
+		if (!for_agent(&order->pairs[i])) {
+			order->pid_count = 0;
+			return parse_pids(order, order->pairs[i].value);
+		}
+	return CMD_OK;
+}
+
+static int send_order(const struct order *order, const struct targets *targets)
+{
+	struct choice choice = { 0 };
+	size_t failed;
+	int status = choose(&choice, order, targets);
+
+	if (status == CMD_OK && choice.count == 0)
+		status = no_agent(order, targets);
+	else if (status == CMD_OK) {
+		failed = ask(&choice, order);
+		for (size_t i = 0; i < choice.count && !order->json; i++)
+			print_ack(&choice.calls[i]);
+		if (order->json)
+			print_acks_json(&choice, order, failed);
+		status = failed ? CMD_ERROR : CMD_OK;
+	}
+	choice_free(&choice);
+	return status;
+}
+
+static int find_targets(struct targets *targets)
+{
+	struct st_err err = { 0 };
+
+	return targets_find(targets, &err) < 0 ? cmd_error("%s", err.text) : CMD_OK;
+}
+
+static int run_order(const struct cli_action *action, const struct options *opts)
+{
+	struct targets targets = { 0 };
+	struct order order;
+	int status = take_order(&order, action, opts);
+
+	if (status == CMD_OK && order.plugin >= 0 && !(plugin_specs[order.plugin].where & RUNS_IN_AGENT) &&
+	    !have_probe())
+		status = refuse_probe(&order);
+	else if (status == CMD_OK)
+		status = take_plugin_pids(&order);
+	else
+		goto out;
+	if (status == CMD_OK)
+		status = find_targets(&targets);
+	if (status == CMD_OK)
+		status = send_order(&order, &targets);
+out:
+	targets_free(&targets);
+	order_free(&order);
+	return status;
+}
+
+/* --- status, list ---------------------------------------------------------------------------------------------------- */
+
+static int report(const struct order *order, const struct targets *targets)
+{
+	struct choice choice = { 0 };
+	struct fleet fleet;
+	size_t failed = 0;
+	int status = choose(&choice, order, targets);
+
+	if (status != CMD_OK)
+		goto out;
+	if (choice.count == 0 && (order->action->verb != CTL_LIST || !targets_count(targets, TARGET_DORMANT))) {
+		status = no_agent(order, targets);
+		goto out;
+	}
+	failed = ask(&choice, order);
+	fleet = (struct fleet){ targets, choice.calls, choice.count };
+	if (order->json)
+		cli_print_json(&fleet);
+	else if (order->action->verb == CTL_LIST)
+		cli_print_list(&fleet);
+	else
+		cli_print_status(&fleet);
+	status = failed ? CMD_ERROR : CMD_OK;
+out:
+	choice_free(&choice);
+	return status;
+}
+
+static int run_report(const struct cli_action *action, const struct options *opts)
+{
+	struct targets targets = { 0 };
+	struct order order;
+	int status = take_order(&order, action, opts);
+
+	if (status == CMD_OK)
+		status = find_targets(&targets);
+	if (status == CMD_OK)
+		status = report(&order, &targets);
+	targets_free(&targets);
+	order_free(&order);
+	return status;
+}
+
+/* --- main ------------------------------------------------------------------------------------------------------------ */
+
+static const struct cli_action *find_action(const char *name)
+{
+	for (const struct cli_action *action = actions; action->name; action++)
+		if (near_same(action->name, name))
+			return action;
+	return NULL;
+}
+
+static int unknown_action(const char *name)
+{
+	struct near near = { .word = name };
+
+	for (const struct cli_action *action = actions; action->name; action++)
+		near_offer(&near, action->name);
+	if (near.best)
+		return cmd_usage("there is no action '%.60s'; did you mean %s?", name, near.best);
+	return cmd_usage("there is no action '%.60s'; the actions are enable, disable, status, list, flush, dump",
+			 name);
+}
+
+static int print_help(const struct options *opts)
+{
+	int plugin = opts->word_count > 1 ? plugin_find(opts->words[1], NULL) : -1;
+
+	if (plugin >= 0)
+		cli_help_plugin((enum plugin_id)plugin);
+	else
+		cli_help(actions, cli_options);
+	return CMD_OK;
+}
+
+static int run(const struct options *opts)
+{
+	const struct cli_action *action;
+
+	if (options_flag(opts, "help"))
+		return print_help(opts);
+	if (options_flag(opts, "version")) {
+		puts("sysTrace " ST_VERSION);
+		return CMD_OK;
+	}
+	if (options_flag(opts, "man")) {
+		cli_man(actions, cli_options);
+		return CMD_OK;
+	}
+	if (opts->word_count == 0)
+		return cmd_usage("nothing to do: give an action, such as: sysTrace_cli enable IO duration=10");
+	action = find_action(opts->words[0]);
+	return action ? action->run(action, opts) : unknown_action(opts->words[0]);
+}
+
+static void raise_file_limit(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+		limit.rlim_cur = limit.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &limit);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	struct options opts;
+	struct st_err err = { 0 };
+	int status, ret;
+
+	cmd_running("sysTrace_cli");
+	raise_file_limit();
+	if (options_parse(&opts, cli_options, false, argc - 1, argv + 1, &err) < 0)
+		status = cmd_usage("%s", err.text);
+	else
+		status = run(&opts);
+	options_free(&opts);
+	ret = term_finish();
+	if (ret < 0)
+		status = cmd_error("cannot write the output: %s", strerror(-ret));
+	return status;
+}
