@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Plugin MSPTI where there is no device runtime to ask: torch.distributed's calls, which steps.c sees anyway, are written
+ * one by one as host markers. This file only decides whether what was asked for can be had and turns the switch; the
+ * marker itself is made in steps.c and becomes lines of the CSV in spool/.
+ */
+#include "agent/agent.h"
+#include "agent/plugin.h"
+#include "agent/steps.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define EVENT_MARKER 1u
+#define EVENT_KERNEL 2u
+#define EVENT_API 4u
+
+static const struct {
+	const char *word;
+	unsigned bit;
+} events[] = { { "marker", EVENT_MARKER }, { "kernel", EVENT_KERNEL }, { "api", EVENT_API } };
+
+static uint64_t markers_before; /* steps_stats.markers when the capture began */
+
+/* Bits of a comma list; words were checked against the plugin's row before. */
+static unsigned event_bits(const char *list)
+{
+	unsigned bits = 0;
+	size_t i, len;
+
+	for (; list && *list; list += len + (list[len] == ',')) {
+		len = strcspn(list, ",");
+		for (i = 0; i < sizeof(events) / sizeof(events[0]); i++)
+			if (strlen(events[i].word) == len && !strncasecmp(list, events[i].word, len))
+				bits |= events[i].bit;
+	}
+	return bits;
+}
+
+static unsigned wanted(const struct plugin_args *args)
+{
+	const char *list = plugin_args_get(args, "event");
+
+	return list && *list ? event_bits(list) : EVENT_MARKER;
+}
+
+static int mspti_check(const struct plugin_args *args, struct st_err *err)
+{
+	if (wanted(args) & EVENT_MARKER)
+		return 0;
+	return err_set(
+		err, -ENOTSUP,
+		"event=kernel and event=api are records of a device: this process has no libmspti.so (Ascend) and no "
+		"CUPTI (NVIDIA) to make them; event=marker records the collectives of torch.distributed");
+}
+
+static int mspti_start(const struct plugin_args *args, struct st_err *err)
+{
+	struct steps_stats stats;
+
+	steps_stats(&stats);
+	markers_before = stats.markers;
+	pool_switch(&agent.pool, PLUGIN_BIT(PLUGIN_MSPTI), true);
+	if (wanted(args) & ~EVENT_MARKER)
+		err_set(err, 0,
+			"host markers only: no libmspti.so (Ascend) or CUPTI (NVIDIA) in this process for kernel and "
+			"api");
+	return 0;
+}
+
+static void mspti_stop(void)
+{
+	pool_switch(&agent.pool, PLUGIN_BIT(PLUGIN_MSPTI), false);
+}
+
+static void mspti_status(char *text, size_t room)
+{
+	struct steps_stats stats;
+
+	steps_stats(&stats);
+	snprintf(text, room, "%llu markers", (unsigned long long)(stats.markers - markers_before));
+}
+
+const struct plugin plugin_mspti = {
+	.id = PLUGIN_MSPTI,
+	.check = mspti_check,
+	.start = mspti_start,
+	.stop = mspti_stop,
+	.status = mspti_status,
+};
