@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* The thread systrace/io; see io_thread.h. The work itself is spool/drain.c's; here is when and where to. */
+#include "agent/io_thread.h"
+
+#include "agent/env.h"
+#include "agent/flight.h"
+#include "agent/identity.h"
+#include "agent/life.h"
+#include "agent/meta.h"
+#include "agent/threads.h"
+#include "safe/clock.h"
+#include "safe/siglog.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define FLUSH_NS 200000000u
+#define BUSY_NS 5000000u /* between steps while the pool fills faster than it is emptied */
+#define META_PERIOD_NS 60000000000u
+#define END_TRIES 3
+
+static struct {
+	struct drain *drain;
+	struct io_status status; /* copied under .lock for others */
+	pthread_mutex_t lock;
+	struct io_result result;
+	_Atomic uint32_t asked; /* tickets given */
+	_Atomic uint32_t done; /* highest ticket fulfilled */
+	_Atomic uint32_t wishes; /* enum io_wish, or-ed */
+	_Atomic bool all_written;
+	uint64_t meta_ns; /* when the meta file was written last, 0 = never */
+	int meta_files;
+	bool meta_failed; /* said once */
+	bool late_rank_said;
+} io = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+/* --- what others ask ------------------------------------------------------------------------------------------------- */
+
+uint32_t io_ask(unsigned wishes)
+{
+	uint32_t ticket;
+
+	atomic_fetch_or_explicit(&io.wishes, wishes, memory_order_relaxed);
+	/* release: the pass that sees the ticket sees the wish */
+	ticket = atomic_fetch_add_explicit(&io.asked, 1, memory_order_release) + 1;
+	thread_wake(THREAD_IO);
+	return ticket;
+}
+
+bool io_done(uint32_t ticket, struct io_result *result)
+{
+	if ((int32_t)(atomic_load_explicit(&io.done, memory_order_acquire) - ticket) < 0)
+		return false;
+	pthread_mutex_lock(&io.lock);
+	*result = io.result;
+	pthread_mutex_unlock(&io.lock);
+	return true;
+}
+
+void io_status(struct io_status *status)
+{
+	pthread_mutex_lock(&io.lock);
+	*status = io.status;
+	pthread_mutex_unlock(&io.lock);
+}
+
+bool io_all_written(void)
+{
+	return atomic_load_explicit(&io.all_written, memory_order_acquire);
+}
+
+void io_after_fork(void)
+{
+	pthread_mutex_init(&io.lock, NULL);
+	io.drain = NULL;
+	memset(&io.status, 0, sizeof(io.status));
+	io.meta_ns = 0;
+	io.meta_files = 0;
+	io.meta_failed = false;
+	io.late_rank_said = false;
+	atomic_store_explicit(&io.done, atomic_load_explicit(&io.asked, memory_order_relaxed), memory_order_relaxed);
+	atomic_store_explicit(&io.wishes, 0, memory_order_relaxed);
+	atomic_store_explicit(&io.all_written, false, memory_order_relaxed);
+}
+
+/* --- before recording begins ----------------------------------------------------------------------------------------- */
+
+static struct pool_chunk *chunk_at(uint32_t i)
+{
+	return (struct pool_chunk *)(agent.pool.chunks + (size_t)i * POOL_CHUNK_BYTES);
+}
+
+/* The full chunk that was taken first, NULL when none is full. */
+static struct pool_chunk *oldest_full(uint32_t chunks)
+{
+	struct pool_chunk *best = NULL;
+	uint32_t i;
+
+	for (i = 0; i < chunks; i++) {
+		struct pool_chunk *chunk = chunk_at(i);
+
+		if (CHUNK_STATE(atomic_load_explicit(&chunk->state, memory_order_acquire)) != CHUNK_FULL)
+			continue;
+		if (!best || chunk->seq < best->seq)
+			best = chunk;
+	}
+	return best;
+}
+
+static void forget(struct pool_chunk *chunk)
+{
+	uint64_t word = atomic_load_explicit(&chunk->state, memory_order_acquire);
+	uint32_t at, used = atomic_load_explicit(&chunk->used, memory_order_acquire);
+	const struct rec_head *rec;
+
+	for (at = 0; at + sizeof(*rec) <= used; at += rec->bytes) {
+		rec = (const struct rec_head *)(chunk->data + at);
+		if (!rec->bytes)
+			break;
+		io.status.forgotten++;
+	}
+	atomic_store_explicit(&chunk->used, 0, memory_order_relaxed);
+	chunk->taken = 0;
+	/* release: the next owner writes after our last look */
+	atomic_store_explicit(&chunk->state, CHUNK_WORD(CHUNK_TICKET(word), CHUNK_FREE), memory_order_release);
+}
+
+/* Nothing records yet: the newest half of the pool is kept for the moment when something does. */
+static void keep_half(void)
+{
+	uint32_t chunks = atomic_load_explicit(&agent.pool.mapped_chunks, memory_order_acquire);
+	uint32_t i, taken = 0;
+
+	for (i = 0; i < chunks; i++) {
+		if (CHUNK_STATE(atomic_load_explicit(&chunk_at(i)->state, memory_order_relaxed)) != CHUNK_FREE)
+			taken++;
+	}
+	for (; taken > chunks / 2; taken--) {
+		struct pool_chunk *chunk = oldest_full(chunks);
+
+		if (!chunk)
+			return;
+		forget(chunk);
+	}
+}
+
+/* --- where to -------------------------------------------------------------------------------------------------------- */
+
+static bool make_dirs(char *path)
+{
+	char *p;
+
+	for (p = path + 1; *p; p++) {
+		if (*p != '/')
+			continue;
+		*p = 0;
+		mkdir(path, 0755);
+		*p = '/';
+	}
+	return (!mkdir(path, 0755) || errno == EEXIST) && !access(path, W_OK | X_OK);
+}
+
+/* The dump path, or the user's own directory when that one cannot be made. */
+static void choose_dump_path(char *out, size_t room)
+{
+	char other[POOL_PATH];
+	int why;
+
+	snprintf(out, room, "%s", env.text[ENV_DUMP_PATH]);
+	if (env.given[ENV_LOCAL_PATH] && drain_remote(out)) {
+		siglog(SIGLOG_INFO, "io", "%s is remote; output goes below %s, `systrace collect` moves it", out,
+		       env.text[ENV_LOCAL_PATH]);
+		snprintf(out, room, "%s", env.text[ENV_LOCAL_PATH]);
+	}
+	if (make_dirs(out))
+		return;
+	why = errno;
+	if (!env.state_home)
+		return; /* the drain says what is wrong, and retries */
+	snprintf(other, sizeof(other), "%s/sysTrace", env.state_home);
+	if (!make_dirs(other))
+		return;
+	siglog(SIGLOG_WARN, "io", "cannot write to %s (error %d); output goes to %s", out, why, other);
+	snprintf(out, room, "%s", other);
+}
+
+static void say(void *ctx, const char *text)
+{
+	siglog(SIGLOG_WARN, "io", "%s", text);
+}
+
+/* Recording has begun: bind the rank and make the drain; false: not possible, said, tried again later. */
+static bool open_drain(void)
+{
+	char dump_path[POOL_PATH];
+	struct drain_options options = {
+		.size = sizeof(options),
+		.pool = &agent.pool,
+		.dump_path = dump_path,
+		.lock_base = life.spool.base,
+		.json = env.json,
+		.keep_open = threads_own_files(),
+		.max_bytes = env.max_bytes,
+		.say = say,
+	};
+	struct msg_origin origin;
+	struct st_err err;
+
+	if (io.drain)
+		return true;
+	identity_bind();
+	if (!atomic_load_explicit(&identity.bound, memory_order_acquire))
+		return false; /* another thread is at it */
+	choose_dump_path(dump_path, sizeof(dump_path));
+	io.drain = drain_new(&options, &err);
+	if (!io.drain) {
+		siglog(SIGLOG_ERROR, "io", "%s", err.text);
+		return false;
+	}
+	meta_origin(&origin);
+	if (drain_identify(io.drain, &origin, &err) < 0)
+		siglog(SIGLOG_ERROR, "io", "%s", err.text);
+	pthread_mutex_lock(&io.lock);
+	snprintf(io.status.dump_path, sizeof(io.status.dump_path), "%s", dump_path);
+	pthread_mutex_unlock(&io.lock);
+	return true;
+}
+
+/* --- the loop -------------------------------------------------------------------------------------------------------- */
+
+static void publish(void)
+{
+	const char *path[POOL_FILES];
+	int i, n = io.drain ? drain_files(io.drain, path) : 0;
+
+	pthread_mutex_lock(&io.lock);
+	if (io.drain)
+		drain_stats(io.drain, &io.status.drain);
+	for (i = 0; i < n; i++)
+		snprintf(io.status.file[i], sizeof(io.status.file[i]), "%s", path[i]);
+	io.status.files = n;
+	pthread_mutex_unlock(&io.lock);
+}
+
+static void write_meta(bool ended)
+{
+	uint64_t now_ns = clock_mono_ns();
+	struct st_err err;
+
+	if (!io.status.files)
+		return;
+	if (!ended && io.meta_ns && io.status.files == io.meta_files && now_ns - io.meta_ns < META_PERIOD_NS)
+		return;
+	io.meta_ns = now_ns;
+	io.meta_files = io.status.files;
+	if (meta_write(&io.status, ended, &err) < 0 && !io.meta_failed) {
+		io.meta_failed = true;
+		siglog(SIGLOG_WARN, "io", "%s", err.text);
+	}
+}
+
+/* The pool is more than half full: ask for more room, up to SYSTRACE_SPOOL_MB. */
+static bool relieve(void)
+{
+	uint64_t bytes =
+		(uint64_t)atomic_load_explicit(&agent.pool.mapped_chunks, memory_order_relaxed) * POOL_CHUNK_BYTES;
+	struct st_err err;
+
+	if (drain_pending(&agent.pool) < bytes / 2)
+		return false;
+	spool_grow(&life.spool, bytes * 2, &err);
+	return true;
+}
+
+static int sync_files(void)
+{
+	int i, ret = 0;
+
+	for (i = 0; i < io.status.files; i++) {
+		int fd = open(io.status.file[i], O_RDONLY | O_CLOEXEC);
+
+		if (fd < 0 || fsync(fd))
+			ret = -errno;
+		if (fd >= 0)
+			close(fd);
+	}
+	return ret;
+}
+
+static void mention_late_rank(void)
+{
+	uint32_t rank;
+
+	if (io.late_rank_said || !identity_late_hint(&rank))
+		return;
+	io.late_rank_said = true;
+	siglog(SIGLOG_WARN, "io", "the process group says rank %u, but the files were begun as rank %u", rank,
+	       identity.rank);
+	drain_note(&agent.pool, "rank of the process group: %u (the files were begun as rank %u)", rank, identity.rank);
+}
+
+/* One pass while recording. Fulfils the wishes that were there when it began. */
+static void pass(bool last)
+{
+	uint32_t ticket = atomic_load_explicit(&io.asked, memory_order_acquire);
+	unsigned wishes = atomic_exchange_explicit(&io.wishes, 0, memory_order_relaxed);
+	struct io_result result = { 0 };
+	int ret = 0;
+
+	if (!open_drain()) {
+		atomic_fetch_or_explicit(&io.wishes, wishes, memory_order_relaxed);
+		return;
+	}
+	mention_late_rank();
+	if (wishes || last)
+		drain_retry_now(io.drain);
+	if (wishes & IO_DUMP) {
+		flight_put_open();
+		result.dumped = drain_dump_flight(io.drain, clock_mono_ns() - FLIGHT_SPAN_NS, &result.err);
+		if (result.dumped < 0)
+			ret = result.dumped;
+	}
+	if (!ret) {
+		ret = drain_step(io.drain, true, &result.err);
+		ret = ret < 0 ? ret : 0;
+	}
+	publish();
+	if (!ret && (wishes & IO_SYNC))
+		ret = sync_files();
+	write_meta(false);
+	result.code = ret;
+	pthread_mutex_lock(&io.lock);
+	io.result = result;
+	pthread_mutex_unlock(&io.lock);
+	atomic_store_explicit(&io.done, ticket, memory_order_release);
+}
+
+/* Not recording: there is nothing to write, so every wish is fulfilled. */
+static void pass_idle(void)
+{
+	uint32_t ticket = atomic_load_explicit(&io.asked, memory_order_acquire);
+
+	keep_half();
+	pthread_mutex_lock(&io.lock);
+	io.result = (struct io_result){ 0 };
+	pthread_mutex_unlock(&io.lock);
+	atomic_store_explicit(&io.done, ticket, memory_order_release);
+}
+
+static bool recording(void)
+{
+	return atomic_load_explicit(&life.record_reason, memory_order_relaxed) >= 0;
+}
+
+void io_run(void)
+{
+	uint64_t sleep_ns = FLUSH_NS;
+	int tries;
+
+	while (!thread_stopping(THREAD_IO)) {
+		thread_sleep(THREAD_IO, sleep_ns);
+		sleep_ns = FLUSH_NS;
+		if (!recording()) {
+			pass_idle();
+		} else {
+			if (relieve())
+				sleep_ns = BUSY_NS;
+			pass(false);
+		}
+		siglog_drain();
+	}
+	/* the hooks are off: what is in the pool now is all there will be */
+	for (tries = 0; recording() && tries < END_TRIES; tries++) {
+		pass(true);
+		if (!drain_pending(&agent.pool))
+			break;
+	}
+	write_meta(true);
+	atomic_store_explicit(&io.all_written, !recording() || !drain_pending(&agent.pool), memory_order_release);
+	drain_free(io.drain);
+	io.drain = NULL;
+	siglog(SIGLOG_INFO, "agent", "ended: %llu records written, %llu dropped",
+	       (unsigned long long)io.status.drain.records, (unsigned long long)io.status.drain.dropped);
+	siglog_drain();
+}

@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * The agent's life: what the library does when it is loaded into a process, when it starts, begins to record and ends.
+ * Almost every process that loads it (shells, compilers, git) must not notice: the constructor makes a few symbol
+ * look-ups and returns. Threads, control and output are in the files named after them.
+ */
+#include "agent/life.h"
+
+#include "agent/comm.h"
+#include "agent/ctl_server.h"
+#include "agent/env.h"
+#include "agent/identity.h"
+#include "agent/io_thread.h"
+#include "agent/python/python.h"
+#include "agent/threads.h"
+#include "safe/clock.h"
+#include "safe/siglog.h"
+#include "wire/plugin_spec.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define END_LIMIT_NS 2000000000u
+#define PLUGINS_LIMIT_NS 1000000000u
+
+struct agent agent;
+struct life life = { .record_reason = -1 };
+
+/*
+ * What the constructor looks for, as weak references: ld.so answers them while it loads us, at no cost of its own. (A
+ * dlsym that finds nothing allocates the text of its error, in processes that are none of our business.)
+ */
+extern int Py_IsInitialized(void) __attribute__((weak)); /* any CPython */
+extern int cudaRuntimeGetVersion(int *) __attribute__((weak)); /* libcudart */
+extern int cuDriverGetVersion(int *) __attribute__((weak)); /* libcuda */
+extern int aclrtSetDevice(int) __attribute__((weak)); /* libascendcl */
+extern int msptiSubscribe(void *, void *, void *) __attribute__((weak)); /* libmspti */
+
+/* The one name this library lets out. With a second copy in the process it leads both to the first. */
+static const char anchor[] = "sysTrace " ST_VERSION;
+extern const char systrace_agent_anchor[sizeof(anchor)] __attribute__((alias("anchor"), visibility("default")));
+
+const char *life_reason_text(int reason)
+{
+	static const char *const text[] = {
+		[AGENT_BY_FRAMEWORK] = "framework", [AGENT_BY_RUNTIME] = "runtime",
+		[AGENT_BY_COMMAND] = "command",	    [AGENT_BY_ENV] = "env",
+		[AGENT_BY_STEP] = "step",	    [AGENT_BY_COMM] = "comm",
+	};
+
+	return reason < 0 || reason > AGENT_BY_COMM ? "" : text[reason];
+}
+
+const char *life_state_text(enum agent_state state)
+{
+	static const char *const text[] = {
+		[AGENT_INERT] = "inert", [AGENT_DORMANT] = "dormant",	  [AGENT_STARTING] = "starting",
+		[AGENT_READY] = "ready", [AGENT_RECORDING] = "recording", [AGENT_STOPPING] = "stopping",
+	};
+
+	return text[state];
+}
+
+bool life_is_child(void)
+{
+	const struct pool_guard *guard = agent.pool.guard;
+
+	/* wiped, or in a generation of its own (safe/pool.h); fork.c does the same where the kernel can't wipe */
+	return guard && atomic_load_explicit(&guard->generation, memory_order_relaxed) != 1;
+}
+
+/* For the exit path: also right in a child that shares our memory (vfork), and where nothing was wiped. */
+static bool other_process(void)
+{
+	return life.pid && life.pid != (uint32_t)syscall(SYS_getpid);
+}
+
+/* --- start ----------------------------------------------------------------------------------------------------------- */
+
+void life_log_setup(void)
+{
+	char path[512], fallback[512];
+
+	snprintf(path, sizeof(path), "%s/systrace-%s-%u.log", env.text[ENV_LOG_PATH], identity.host, identity.pid);
+	fallback[0] = 0;
+	if (env.state_home)
+		snprintf(fallback, sizeof(fallback), "%s/sysTrace/log/systrace-%s-%u.log", env.state_home,
+			 identity.host, identity.pid);
+	siglog_setup(path, fallback, (enum siglog_level)env.log_level);
+}
+
+static int make_pool(void)
+{
+	struct spool_options options = {
+		.size = sizeof(options),
+		.place = env.text[ENV_SPOOL_PATH],
+		.max_bytes = env.spool_bytes,
+	};
+	struct st_err err;
+	int ret = spool_create(&life.spool, &agent.pool, &options, &err);
+
+	if (ret < 0)
+		siglog(SIGLOG_ERROR, "pool", "no memory for records, nothing is recorded: %s", err.text);
+	else if (life.spool.note[0])
+		siglog(SIGLOG_WARN, "pool", "%s", life.spool.note);
+	return ret;
+}
+
+int life_threads_start(void)
+{
+	struct python_options options = { .list_path = env.text[ENV_PYFUNC_LIST], .stages_on = env.python_tracing };
+	int ret;
+
+	ret = thread_start(THREAD_IO, io_run);
+	if (ret < 0)
+		return ret;
+	siglog_direct(false);
+	ret = thread_start(THREAD_CTL, ctl_run);
+	if (ret < 0) {
+		thread_stop(THREAD_IO);
+		siglog_direct(true);
+		return ret;
+	}
+	if (python_present()) {
+		python_configure(&options);
+		comm_prepare();
+		/* without it there are no stages; everything else works */
+		thread_start(THREAD_PY, python_loop);
+	}
+	return 0;
+}
+
+static bool start(enum agent_reason reason)
+{
+	identity_start();
+	life.pid = identity.pid;
+	life_log_setup();
+	env_complain();
+	atomic_store_explicit(&life.start_reason, reason, memory_order_relaxed);
+	if (make_pool() < 0)
+		return false;
+	if (env.python_tracing)
+		pool_switch(&agent.pool, PLUGIN_BIT_STAGES, true);
+	pool_switch(&agent.pool, PLUGIN_BIT_COMM, true);
+	fork_watch();
+	if (life_threads_start() < 0) {
+		pool_switch(&agent.pool, PLUGIN_BIT_STAGES | PLUGIN_BIT_COMM, false);
+		spool_remove(&life.spool);
+		return false;
+	}
+	return true;
+}
+
+void agent_start(enum agent_reason reason)
+{
+	int state = agent_state();
+	int saved = errno;
+
+	/* acquire and release: whoever sees READY sees pool and identity */
+	if (state >= AGENT_STARTING ||
+	    !atomic_compare_exchange_strong_explicit(&agent.state, &state, AGENT_STARTING, memory_order_acq_rel,
+						     memory_order_relaxed))
+		return;
+	if (!start(reason)) {
+		atomic_store_explicit(&agent.state, AGENT_INERT, memory_order_release);
+		errno = saved;
+		return;
+	}
+	atomic_store_explicit(&agent.state, AGENT_READY, memory_order_release);
+	siglog(SIGLOG_INFO, "agent", "sysTrace %s started by %s in pid %u (%s)", ST_VERSION, life_reason_text(reason),
+	       identity.pid, identity.job);
+	if (reason == AGENT_BY_RUNTIME)
+		agent_record(reason);
+	if (reason == AGENT_BY_ENV && env.given[ENV_PLUGINS])
+		ctl_wait_ready(clock_mono_ns() + PLUGINS_LIMIT_NS);
+	errno = saved;
+}
+
+void agent_record(enum agent_reason reason)
+{
+	int state = AGENT_READY;
+	int saved = errno;
+
+	if (reason >= AGENT_BY_STEP && life_is_child()) {
+		fork_promote(reason);
+		errno = saved;
+		return;
+	}
+	if (!atomic_compare_exchange_strong_explicit(&agent.state, &state, AGENT_RECORDING, memory_order_acq_rel,
+						     memory_order_relaxed))
+		return;
+	atomic_store_explicit(&life.record_reason, reason, memory_order_relaxed);
+	thread_wake(THREAD_IO);
+	errno = saved;
+}
+
+void agent_bind_rank(void)
+{
+	int saved = errno;
+
+	if (agent_state() >= AGENT_READY && !life_is_child())
+		identity_bind();
+	errno = saved;
+}
+
+void agent_rank_hint(uint32_t rank, uint32_t world_size)
+{
+	identity_hint(rank, world_size);
+}
+
+/* --- load ------------------------------------------------------------------------------------------------------------ */
+
+static void load(void)
+{
+	enum env_switch wish = env_switch();
+	/* a program linked with a device runtime is a job whatever its language */
+	bool runtime = cudaRuntimeGetVersion || cuDriverGetVersion || aclrtSetDevice || msptiSubscribe;
+
+	/* weak too: a process without libdl or libpthread, before glibc 2.34, is no job of ours */
+	if (wish == ENV_SWITCH_OFF || !dlsym || !pthread_create)
+		return;
+	if (!Py_IsInitialized && !runtime && wish != ENV_SWITCH_ON)
+		return;
+	if (&systrace_agent_anchor[0] != &anchor[0])
+		return; /* another copy was here first */
+	env_read();
+	atomic_store_explicit(&agent.state, AGENT_DORMANT, memory_order_relaxed);
+	if (wish == ENV_SWITCH_ON)
+		agent_start(AGENT_BY_ENV);
+	else if (runtime)
+		agent_start(AGENT_BY_RUNTIME);
+	else if (python_watch() < 0)
+		atomic_store_explicit(&agent.state, AGENT_INERT, memory_order_relaxed);
+}
+
+__attribute__((constructor)) static void construct(void)
+{
+	int saved = errno;
+
+	load();
+	errno = saved;
+}
+
+/* --- end ------------------------------------------------------------------------------------------------------------- */
+
+void life_end(void)
+{
+	uint64_t deadline_ns = clock_mono_ns() + END_LIMIT_NS;
+	int state = agent_state();
+
+	if (state < AGENT_READY || state == AGENT_STOPPING || other_process())
+		return;
+	atomic_store_explicit(&agent.state, AGENT_STOPPING, memory_order_release);
+	pool_switch(&agent.pool, ~0u, false);
+	thread_stop(THREAD_PY);
+	python_stop(0);
+	thread_stop(THREAD_CTL);
+	ctl_stop();
+	thread_stop(THREAD_IO);
+	thread_wait_end(THREAD_CTL, deadline_ns);
+	if (thread_wait_end(THREAD_IO, deadline_ns) && io_all_written())
+		spool_remove(&life.spool);
+	siglog_direct(true);
+}
+
+__attribute__((destructor)) static void destruct(void)
+{
+	int saved = errno;
+
+	life_end();
+	errno = saved;
+}
