@@ -7,8 +7,8 @@
 #include "agent/steps.h"
 
 #include "agent/agent.h"
-#include "agent/comm.h"
 #include "agent/flight.h"
+#include "agent/python/comm.h"
 #include "agent/stage.h"
 #include "safe/clock.h"
 #include "wire/plugin_spec.h"
@@ -587,7 +587,6 @@ enum stage_role stage_role_of(const char *spec, enum stage_type kind)
 	case STAGE_OPTIMIZER:
 		return strcmp(name, "step") ? ROLE_PLAIN : ROLE_OPTIMIZER_STEP;
 	case STAGE_COMM:
-		comm_prepare();
 		return comm_knows(name) ? ROLE_COMM : ROLE_PLAIN;
 	default:
 		return ROLE_PLAIN;

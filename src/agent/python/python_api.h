@@ -57,6 +57,8 @@ struct py_typespec {
 	F(struct pyobj *, PyImport_GetModuleDict, (void))                                             \
 	F(struct pyobj *, PyImport_ImportModule, (const char *))                                      \
 	F(struct pyobj *, PyUnicode_FromStringAndSize, (const char *, ssize_t))                       \
+	F(struct pyobj *, PyUnicode_InternFromString, (const char *))                                 \
+	F(const char *, PyUnicode_AsUTF8AndSize, (struct pyobj *, ssize_t *))                         \
 	F(int, PyUnicode_CompareWithASCIIString, (struct pyobj *, const char *))                      \
 	F(struct pyobj *, PyDict_GetItemWithError, (struct pyobj *, struct pyobj *))                  \
 	F(int, PyDict_SetItemString, (struct pyobj *, const char *, struct pyobj *))                  \
@@ -68,6 +70,7 @@ struct py_typespec {
 	F(struct pyobj *, _PyType_Lookup, (struct pyobj *, struct pyobj *))                           \
 	F(struct pyobj *, PyMethod_New, (struct pyobj *, struct pyobj *))                             \
 	F(struct pyobj *, PyObject_GetAttr, (struct pyobj *, struct pyobj *))                         \
+	F(struct pyobj *, PyObject_GenericGetAttr, (struct pyobj *, struct pyobj *))                  \
 	F(int, PyObject_SetAttr, (struct pyobj *, struct pyobj *, struct pyobj *))                    \
 	F(struct pyobj *, PyObject_Repr, (struct pyobj *))                                            \
 	F(struct pyobj *, PyObject_GetAttrString, (struct pyobj *, const char *))                     \
@@ -75,6 +78,8 @@ struct py_typespec {
 	F(struct pyobj *, PyObject_Call, (struct pyobj *, struct pyobj *, struct pyobj *))            \
 	F(struct pyobj *, PyObject_CallMethod, (struct pyobj *, const char *, const char *, ...))     \
 	F(struct pyobj *, PyObject_CallFunction, (struct pyobj *, const char *, ...))                 \
+	F(struct pyobj *, PyObject_CallMethodObjArgs, (struct pyobj *, struct pyobj *, ...))          \
+	F(struct pyobj *, PyObject_CallFunctionObjArgs, (struct pyobj *, ...))                        \
 	F(struct pyobj *, Py_BuildValue, (const char *, ...))                                         \
 	F(int, PySequence_Contains, (struct pyobj *, struct pyobj *))                                 \
 	F(struct pyobj *, PySequence_Tuple, (struct pyobj *))                                         \
@@ -116,6 +121,12 @@ struct py_typespec {
 	F(PyCFunction_Type)    \
 	F(PyLong_Type)         \
 	F(PyMethodDescr_Type)  \
+	F(PyBaseObject_Type)   \
+	F(PyUnicode_Type)      \
+	F(PyDict_Type)         \
+	F(PyList_Type)         \
+	F(PyTuple_Type)        \
+	F(_Py_FalseStruct)     \
 	F(_Py_NoneStruct)
 
 struct python_api {

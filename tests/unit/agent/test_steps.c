@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* Steps, stages and sums against a real pool in memory and a clock that the test turns: design §6, contract 20. */
 #include "agent/agent.h"
-#include "agent/comm.h"
 #include "agent/flight.h"
+#include "agent/python/comm.h"
 #include "agent/stage.h"
 #include "agent/steps.h"
 #include "wire/plugin_spec.h"
@@ -43,10 +43,6 @@ void agent_record(enum agent_reason reason)
 }
 
 void agent_rank_hint(uint32_t rank, uint32_t world_size)
-{
-}
-
-void comm_prepare(void)
 {
 }
 

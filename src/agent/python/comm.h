@@ -3,8 +3,8 @@
  * What a call of torch.distributed is about: its group, dtype and element count, read from the arguments of the call that
  * is just beginning. Called by steps.c alone; how long it took and what is recorded are decided there.
  */
-#ifndef AGENT_COMM_H
-#define AGENT_COMM_H
+#ifndef AGENT_PYTHON_COMM_H
+#define AGENT_PYTHON_COMM_H
 
 #include "agent/stage.h"
 
@@ -16,13 +16,6 @@ struct comm_call {
 	uint32_t seq; /* n-th collective of this process on that group, from 1; sends and receives have their own count */
 	bool outside; /* this rank is no member of the group: torch returns at once, there is no communication */
 };
-
-/**
- * comm_prepare - find the interpreter's functions that comm_read() needs
- *
- * Until it was called comm_read() knows nothing. Idempotent. Context: thread (dlsym), with or without the GIL.
- */
-void comm_prepare(void);
 
 /** comm_knows - is this the name of an operation whose arguments can be read? Context: any. */
 bool comm_knows(const char *op);

@@ -4,13 +4,13 @@
  * that cannot run Python code on the objects they get: look-ups of interned texts in module dictionaries, walks over
  * dictionaries by position (no hash, no comparison), and C getters of exact torch.Tensor objects.
  */
-#include "agent/comm.h"
+#include "agent/python/comm.h"
 
 #include "agent/agent.h"
+#include "agent/python/python_api.h"
 #include "safe/clock.h"
 #include "wire/op_family.h"
 
-#include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/types.h>
@@ -61,75 +61,6 @@ static const struct comm_op {
 };
 #define OP_COUNT (sizeof(ops) / sizeof(ops[0]))
 
-/* First words of every object in the interpreters we serve (64 bit, not free-threaded: python/ refuses the others). */
-struct py_object {
-	ssize_t refcnt;
-	struct py_object *type;
-};
-
-static struct {
-	struct py_object *(*err_occurred)(void);
-	void (*err_clear)(void);
-	void (*inc_ref)(struct py_object *);
-	void (*dec_ref)(struct py_object *);
-	struct py_object *(*intern)(const char *);
-	const char *(*utf8)(struct py_object *, ssize_t *);
-	int (*compare_ascii)(struct py_object *, const char *);
-	struct py_object *(*modules)(void);
-	struct py_object *(*module_dict)(struct py_object *);
-	struct py_object *(*dict_get)(struct py_object *, struct py_object *);
-	int (*dict_next)(struct py_object *, ssize_t *, struct py_object **, struct py_object **);
-	ssize_t (*dict_size)(struct py_object *);
-	ssize_t (*tuple_size)(struct py_object *);
-	struct py_object *(*tuple_get)(struct py_object *, ssize_t);
-	ssize_t (*list_size)(struct py_object *);
-	struct py_object *(*list_get)(struct py_object *, ssize_t);
-	struct py_object *(*get_attr)(struct py_object *, struct py_object *);
-	struct py_object *(*generic_get_attr)(struct py_object *, struct py_object *);
-	struct py_object *(*call_method)(struct py_object *, struct py_object *, ...);
-	struct py_object *(*call)(struct py_object *, ...);
-	struct py_object *(*repr)(struct py_object *);
-	long (*as_long)(struct py_object *);
-	struct py_object *list_type, *tuple_type, *dict_type, *none, *falsy, *unicode_type, *object_type, *long_type;
-} py;
-static _Atomic bool prepared;
-
-static const struct {
-	const char *name;
-	void *slot;
-} symbols[] = {
-	{ "PyErr_Occurred", &py.err_occurred },
-	{ "PyErr_Clear", &py.err_clear },
-	{ "Py_IncRef", &py.inc_ref },
-	{ "Py_DecRef", &py.dec_ref },
-	{ "PyUnicode_InternFromString", &py.intern },
-	{ "PyUnicode_AsUTF8AndSize", &py.utf8 },
-	{ "PyUnicode_CompareWithASCIIString", &py.compare_ascii },
-	{ "PyImport_GetModuleDict", &py.modules },
-	{ "PyModule_GetDict", &py.module_dict },
-	{ "PyDict_GetItemWithError", &py.dict_get },
-	{ "PyDict_Next", &py.dict_next },
-	{ "PyDict_Size", &py.dict_size },
-	{ "PyTuple_Size", &py.tuple_size },
-	{ "PyTuple_GetItem", &py.tuple_get },
-	{ "PyList_Size", &py.list_size },
-	{ "PyList_GetItem", &py.list_get },
-	{ "PyObject_GetAttr", &py.get_attr },
-	{ "PyObject_GenericGetAttr", &py.generic_get_attr },
-	{ "PyObject_CallMethodObjArgs", &py.call_method },
-	{ "PyObject_CallFunctionObjArgs", &py.call },
-	{ "PyObject_Repr", &py.repr },
-	{ "PyLong_AsLong", &py.as_long },
-	{ "PyList_Type", &py.list_type },
-	{ "PyTuple_Type", &py.tuple_type },
-	{ "PyDict_Type", &py.dict_type },
-	{ "_Py_NoneStruct", &py.none },
-	{ "_Py_FalseStruct", &py.falsy },
-	{ "PyUnicode_Type", &py.unicode_type },
-	{ "PyBaseObject_Type", &py.object_type },
-	{ "PyLong_Type", &py.long_type },
-};
-
 /* What is looked up again and again, interned once under the GIL; and torch's own objects, referenced for good. */
 enum key {
 	KEY_GROUP,
@@ -172,12 +103,12 @@ static const char *const key_texts[KEY_COUNT] = {
 
 static struct {
 	bool tried;
-	struct py_object *key[KEY_COUNT];
-	struct py_object *c10d; /* __dict__ of torch.distributed.distributed_c10d */
-	struct py_object *p2pop, *tensor_type, *parameter_type, *has_function;
+	struct pyobj *key[KEY_COUNT];
+	struct pyobj *c10d; /* __dict__ of torch.distributed.distributed_c10d */
+	struct pyobj *p2pop, *tensor_type, *parameter_type, *has_function;
 	/* groups by the address of torch's object, checked against torch's own table at each use; never taken out */
 	struct comm_group {
-		const struct py_object *object;
+		const struct pyobj *object;
 		ssize_t at; /* position in _pg_names */
 		uint32_t name;
 		uint32_t collectives; /* calls so far */
@@ -185,29 +116,12 @@ static struct {
 	} groups[GROUPS];
 	uint32_t group_count;
 	struct {
-		const struct py_object *object; /* lives as long as torch */
+		const struct pyobj *object; /* lives as long as torch */
 		uint32_t name;
 	} dtypes[DTYPES];
 	const struct pool_header *head; /* the pool whose names are meant */
 	bool hinted;
 } comm;
-
-void comm_prepare(void)
-{
-	size_t i;
-
-	if (atomic_load_explicit(&prepared, memory_order_acquire))
-		return;
-	for (i = 0; i < sizeof(symbols) / sizeof(symbols[0]); i++) {
-		void *address = dlsym(RTLD_DEFAULT, symbols[i].name);
-
-		if (!address)
-			return;
-		memcpy(symbols[i].slot, &address, sizeof(address));
-	}
-	/* release: whoever sees the word sees the functions */
-	atomic_store_explicit(&prepared, true, memory_order_release);
-}
 
 static const struct comm_op *op_find(const char *name)
 {
@@ -242,20 +156,20 @@ static const struct comm_op *op_of(const struct stage_fn *fn)
 
 /* ---- torch's objects ------------------------------------------------------------------------------------------------ */
 
-static struct py_object *module_dict(enum key name)
+static struct pyobj *module_dict(enum key name)
 {
-	struct py_object *module = py.dict_get(py.modules(), comm.key[name]);
+	struct pyobj *module = py.PyDict_GetItemWithError(py.PyImport_GetModuleDict(), comm.key[name]);
 
-	return module ? py.module_dict(module) : NULL;
+	return module ? py.PyModule_GetDict(module) : NULL;
 }
 
-static struct py_object *module_item(enum key module, enum key name)
+static struct pyobj *module_item(enum key module, enum key name)
 {
-	struct py_object *dict = module_dict(module);
-	struct py_object *item = dict ? py.dict_get(dict, comm.key[name]) : NULL;
+	struct pyobj *dict = module_dict(module);
+	struct pyobj *item = dict ? py.PyDict_GetItemWithError(dict, comm.key[name]) : NULL;
 
 	if (item)
-		py.inc_ref(item); /* for good: compared by address from now on */
+		py.Py_IncRef(item); /* for good: compared by address from now on */
 	return item;
 }
 
@@ -268,7 +182,7 @@ static bool torch_find(void)
 		return comm.c10d != NULL;
 	comm.tried = true;
 	for (i = 0; i < KEY_COUNT; i++) {
-		comm.key[i] = py.intern(key_texts[i]);
+		comm.key[i] = py.PyUnicode_InternFromString(key_texts[i]);
 		if (!comm.key[i])
 			return false;
 	}
@@ -281,8 +195,8 @@ static bool torch_find(void)
 }
 
 /* An argument by position or name, borrowed; NULL when it was not given. */
-static struct py_object *argument(struct py_object *const *args, size_t count, struct py_object *kwnames, int at,
-				  const char *name, struct py_object *interned)
+static struct pyobj *argument(struct pyobj *const *args, size_t count, struct pyobj *kwnames, int at, const char *name,
+			      struct pyobj *interned)
 {
 	ssize_t i, names;
 
@@ -290,117 +204,117 @@ static struct py_object *argument(struct py_object *const *args, size_t count, s
 		return args[at];
 	if (!kwnames || !name)
 		return NULL;
-	names = py.tuple_size(kwnames);
+	names = py.PyTuple_Size(kwnames);
 	for (i = 0; i < names; i++) {
-		struct py_object *key = py.tuple_get(kwnames, i);
+		struct pyobj *key = py.PyTuple_GetItem(kwnames, i);
 
-		if (key == interned || !py.compare_ascii(key, name))
+		if (key == interned || !py.PyUnicode_CompareWithASCIIString(key, name))
 			return args[count + (size_t)i];
 	}
 	return NULL;
 }
 
-static struct py_object *first_of(struct py_object *list)
+static struct pyobj *first_of(struct pyobj *list)
 {
-	if (list->type == py.list_type)
-		return py.list_size(list) > 0 ? py.list_get(list, 0) : NULL;
-	if (list->type == py.tuple_type)
-		return py.tuple_size(list) > 0 ? py.tuple_get(list, 0) : NULL;
+	if (list->type == py.PyList_Type)
+		return py.PyList_Size(list) > 0 ? py.PyList_GetItem(list, 0) : NULL;
+	if (list->type == py.PyTuple_Type)
+		return py.PyTuple_Size(list) > 0 ? py.PyTuple_GetItem(list, 0) : NULL;
 	return NULL;
 }
 
-static uint32_t intern_object(struct py_object *text, size_t skip)
+static uint32_t intern_object(struct pyobj *text, size_t skip)
 {
 	ssize_t len = 0;
-	const char *utf8 = text && text->type == py.unicode_type ? py.utf8(text, &len) : NULL;
+	const char *utf8 = text && text->type == py.PyUnicode_Type ? py.PyUnicode_AsUTF8AndSize(text, &len) : NULL;
 
 	return utf8 && (size_t)len > skip ? pool_intern(&agent.pool, utf8 + skip, (size_t)len - skip) : 0;
 }
 
 /* ---- tensors -------------------------------------------------------------------------------------------------------- */
 
-static uint32_t dtype_name(struct py_object *dtype)
+static uint32_t dtype_name(struct pyobj *dtype)
 {
 	size_t i, at = ((uintptr_t)dtype >> 4) % DTYPES;
-	struct py_object *text;
+	struct pyobj *text;
 
 	for (i = 0; i < DTYPES; i++, at = (at + 1) % DTYPES) {
 		if (comm.dtypes[at].object == dtype)
 			return comm.dtypes[at].name;
 		if (comm.dtypes[at].object)
 			continue;
-		text = py.repr(dtype); /* C code of torch's: "torch.float32" */
+		text = py.PyObject_Repr(dtype); /* C code of torch's: "torch.float32" */
 		if (!text)
 			return 0;
 		comm.dtypes[at].name = intern_object(text, strlen("torch."));
 		comm.dtypes[at].object = dtype;
-		py.dec_ref(text);
+		py.Py_DecRef(text);
 		return comm.dtypes[at].name;
 	}
 	return 0;
 }
 
 /* Exact tensors and parameters without a torch function mode: their getters are C code then. */
-static bool plain_tensor(struct py_object *tensor)
+static bool plain_tensor(struct pyobj *tensor)
 {
-	struct py_object *answer;
+	struct pyobj *answer;
 	bool plain;
 
 	if (!comm.has_function || !tensor || (tensor->type != comm.tensor_type && tensor->type != comm.parameter_type))
 		return false;
-	answer = py.call(comm.has_function, tensor, NULL);
-	plain = answer == py.falsy;
+	answer = py.PyObject_CallFunctionObjArgs(comm.has_function, tensor, NULL);
+	plain = answer == py._Py_FalseStruct;
 	if (answer)
-		py.dec_ref(answer);
+		py.Py_DecRef(answer);
 	return plain;
 }
 
-static void read_tensor(struct py_object *tensor, struct comm_call *call)
+static void read_tensor(struct pyobj *tensor, struct comm_call *call)
 {
-	struct py_object *value;
+	struct pyobj *value;
 	long count;
 
 	if (!plain_tensor(tensor))
 		return;
-	value = py.get_attr(tensor, comm.key[KEY_DTYPE]);
+	value = py.PyObject_GetAttr(tensor, comm.key[KEY_DTYPE]);
 	if (value) {
 		call->dtype = dtype_name(value);
-		py.dec_ref(value);
+		py.Py_DecRef(value);
 	}
-	value = py.call_method(tensor, comm.key[KEY_NUMEL], NULL);
+	value = py.PyObject_CallMethodObjArgs(tensor, comm.key[KEY_NUMEL], NULL);
 	if (value) {
-		count = py.as_long(value);
+		count = py.PyLong_AsLong(value);
 		call->count = count > 0 ? (uint64_t)count : 0;
-		py.dec_ref(value);
+		py.Py_DecRef(value);
 	}
 }
 
 /* An attribute of a P2POp, new reference. Its class keeps them in the instance's dictionary. */
-static struct py_object *p2p_attr(struct py_object *op, enum key key)
+static struct pyobj *p2p_attr(struct pyobj *op, enum key key)
 {
-	return op && op->type == comm.p2pop ? py.generic_get_attr(op, comm.key[key]) : NULL;
+	return op && op->type == comm.p2pop ? py.PyObject_GenericGetAttr(op, comm.key[key]) : NULL;
 }
 
 /* ---- groups --------------------------------------------------------------------------------------------------------- */
 
 /* A dictionary's entry by its key object's identity; position in *at. Return: the value, borrowed. */
-static struct py_object *dict_find(struct py_object *dict, const struct py_object *object, ssize_t *at)
+static struct pyobj *dict_find(struct pyobj *dict, const struct pyobj *object, ssize_t *at)
 {
-	struct py_object *key, *value;
+	struct pyobj *key, *value;
 	ssize_t next = 0;
 
-	if (!dict || dict->type != py.dict_type)
+	if (!dict || dict->type != py.PyDict_Type)
 		return NULL;
-	for (*at = 0; py.dict_next(dict, &next, &key, &value); *at = next)
+	for (*at = 0; py.PyDict_Next(dict, &next, &key, &value); *at = next)
 		if (key == object)
 			return value;
 	return NULL;
 }
 
 /* Ranks as "0-3,8-14:2" (every second), cut with "..." where they do not fit. */
-static size_t ranks_text(struct py_object *ranks, char *out, size_t room)
+static size_t ranks_text(struct pyobj *ranks, char *out, size_t room)
 {
-	struct py_object *key, *value;
+	struct pyobj *key, *value;
 	long first = -1, last = -1, stride = 0;
 	ssize_t next = 0;
 	size_t used = 0;
@@ -409,9 +323,9 @@ static size_t ranks_text(struct py_object *ranks, char *out, size_t room)
 	do {
 		long rank = 0;
 
-		more = py.dict_next(ranks, &next, &key, &value);
+		more = py.PyDict_Next(ranks, &next, &key, &value);
 		if (more)
-			rank = py.as_long(key);
+			rank = py.PyLong_AsLong(key);
 		if (more && first >= 0 && rank > last && (!stride || rank - last == stride)) {
 			stride = rank - last;
 			last = rank;
@@ -437,15 +351,15 @@ static size_t ranks_text(struct py_object *ranks, char *out, size_t room)
 /* Says once per group and process who is in it, so that files of several ranks can be joined. */
 static void note_group(const struct comm_group *group)
 {
-	struct py_object *all = py.dict_get(comm.c10d, comm.key[KEY_PG_RANKS]);
+	struct pyobj *all = py.PyDict_GetItemWithError(comm.c10d, comm.key[KEY_PG_RANKS]);
 	struct rec_note note = { .head = { .bytes = sizeof(note), .type = REC_NOTE } };
-	struct py_object *ranks;
+	struct pyobj *ranks;
 	char text[900];
 	size_t used;
 	ssize_t at;
 
 	ranks = dict_find(all, group->object, &at);
-	if (!ranks || ranks->type != py.dict_type)
+	if (!ranks || ranks->type != py.PyDict_Type)
 		return;
 	used = (size_t)snprintf(text, sizeof(text), "group %s: ranks ", pool_name(agent.pool.head, group->name));
 	if (used > sizeof(text) / 2)
@@ -458,26 +372,26 @@ static void note_group(const struct comm_group *group)
 }
 
 /* The default group's rank() and size, once: they outrank the environment. torch enters that group first. */
-static void hint_rank(struct py_object *names)
+static void hint_rank(struct pyobj *names)
 {
-	struct py_object *object, *ranks, *rank, *value;
+	struct pyobj *object, *ranks, *rank, *value;
 	ssize_t at = 0;
 	long number;
 
-	if (comm.hinted || !py.dict_next(names, &at, &object, &value))
+	if (comm.hinted || !py.PyDict_Next(names, &at, &object, &value))
 		return;
 	comm.hinted = true;
-	ranks = dict_find(py.dict_get(comm.c10d, comm.key[KEY_PG_RANKS]), object, &at);
-	rank = py.call_method(object, comm.key[KEY_RANK], NULL); /* a bound C++ function */
+	ranks = dict_find(py.PyDict_GetItemWithError(comm.c10d, comm.key[KEY_PG_RANKS]), object, &at);
+	rank = py.PyObject_CallMethodObjArgs(object, comm.key[KEY_RANK], NULL); /* a bound C++ function */
 	if (!rank)
 		return;
-	number = py.as_long(rank);
-	py.dec_ref(rank);
-	if (number >= 0 && ranks && ranks->type == py.dict_type)
-		agent_rank_hint((uint32_t)number, (uint32_t)py.dict_size(ranks));
+	number = py.PyLong_AsLong(rank);
+	py.Py_DecRef(rank);
+	if (number >= 0 && ranks && ranks->type == py.PyDict_Type)
+		agent_rank_hint((uint32_t)number, (uint32_t)py.PyDict_Size(ranks));
 }
 
-static struct comm_group *group_new(const struct py_object *object, ssize_t at, uint32_t name)
+static struct comm_group *group_new(const struct pyobj *object, ssize_t at, uint32_t name)
 {
 	struct comm_group *group;
 	uint32_t i;
@@ -498,22 +412,22 @@ static struct comm_group *group_new(const struct py_object *object, ssize_t at, 
 }
 
 /* Is the group still the one torch means by that object? Objects die and addresses come again. */
-static bool group_holds(const struct comm_group *group, struct py_object *names)
+static bool group_holds(const struct comm_group *group, struct pyobj *names)
 {
-	struct py_object *key, *value;
+	struct pyobj *key, *value;
 	ssize_t next = group->at, len = 0;
 	const char *known, *text;
 
-	if (!py.dict_next(names, &next, &key, &value) || key != group->object || value->type != py.unicode_type)
+	if (!py.PyDict_Next(names, &next, &key, &value) || key != group->object || value->type != py.PyUnicode_Type)
 		return false;
 	known = pool_name(agent.pool.head, group->name);
-	text = py.utf8(value, &len);
+	text = py.PyUnicode_AsUTF8AndSize(value, &len);
 	return text && !strncmp(known, text, (size_t)len) && !known[len];
 }
 
-static struct comm_group *group_of(struct py_object *object, struct py_object *names)
+static struct comm_group *group_of(struct pyobj *object, struct pyobj *names)
 {
-	struct py_object *value;
+	struct pyobj *value;
 	uint32_t i, name;
 	ssize_t at = 0;
 
@@ -527,22 +441,22 @@ static struct comm_group *group_of(struct py_object *object, struct py_object *n
 	return group_new(object, at, name);
 }
 
-static void read_group(const struct comm_op *op, struct py_object *object, struct comm_call *call)
+static void read_group(const struct comm_op *op, struct pyobj *object, struct comm_call *call)
 {
-	struct py_object *names = py.dict_get(comm.c10d, comm.key[KEY_PG_NAMES]);
-	struct py_object *value;
+	struct pyobj *names = py.PyDict_GetItemWithError(comm.c10d, comm.key[KEY_PG_NAMES]);
+	struct pyobj *value;
 	struct comm_group *group;
 	ssize_t next = 0;
 
-	if (!names || names->type != py.dict_type)
+	if (!names || names->type != py.PyDict_Type)
 		return;
 	hint_rank(names);
-	if (object && (object->type == py.object_type || object->type == py.long_type)) {
+	if (object && (object->type == py.PyBaseObject_Type || object->type == py.PyLong_Type)) {
 		call->outside = true; /* GroupMember.NON_GROUP_MEMBER */
 		return;
 	}
 	/* no group means the default one, which torch enters first */
-	if ((!object || object == py.none) && !py.dict_next(names, &next, &object, &value))
+	if ((!object || object == py._Py_NoneStruct) && !py.PyDict_Next(names, &next, &object, &value))
 		return;
 	group = group_of(object, names);
 	if (!group)
@@ -564,30 +478,30 @@ static void adopt_pool(void)
 	comm.head = agent.pool.head;
 }
 
-static void read_p2p(const struct comm_op *op, struct py_object *list, struct comm_call *call)
+static void read_p2p(const struct comm_op *op, struct pyobj *list, struct comm_call *call)
 {
-	struct py_object *first = list ? first_of(list) : NULL;
-	struct py_object *tensor = p2p_attr(first, KEY_TENSOR);
-	struct py_object *group = p2p_attr(first, KEY_GROUP);
+	struct pyobj *first = list ? first_of(list) : NULL;
+	struct pyobj *tensor = p2p_attr(first, KEY_TENSOR);
+	struct pyobj *group = p2p_attr(first, KEY_GROUP);
 
 	read_tensor(tensor, call);
 	if (first)
 		read_group(op, group, call);
 	if (tensor)
-		py.dec_ref(tensor);
+		py.Py_DecRef(tensor);
 	if (group)
-		py.dec_ref(group);
+		py.Py_DecRef(group);
 }
 
 void comm_read(const struct stage_fn *fn, void *const *args, size_t nargsf, void *kwnames, struct comm_call *call)
 {
 	const struct comm_op *op = op_of(fn);
-	struct py_object *const *given = (struct py_object *const *)args;
+	struct pyobj *const *given = (struct pyobj *const *)args;
 	size_t count = nargsf & ~((size_t)1 << (8 * sizeof(size_t) - 1)); /* PY_VECTORCALL_ARGUMENTS_OFFSET */
-	struct py_object *tensor;
+	struct pyobj *tensor;
 
 	*call = (struct comm_call){ 0 };
-	if (!op || !args || !atomic_load_explicit(&prepared, memory_order_acquire) || py.err_occurred())
+	if (!op || !args || !py.minor || py.PyErr_Occurred())
 		return;
 	if (comm.head != agent.pool.head)
 		adopt_pool();
@@ -603,6 +517,6 @@ void comm_read(const struct stage_fn *fn, void *const *args, size_t nargsf, void
 		else if (op->form == FORM_LIST && tensor)
 			read_tensor(first_of(tensor), call);
 	}
-	if (py.err_occurred())
-		py.err_clear(); /* ours: there was none before */
+	if (py.PyErr_Occurred())
+		py.PyErr_Clear(); /* ours: there was none before */
 }
