@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * Tables and JSON of `sysTrace_cli status` and `list`; see cli_status.h. Every text of an agent passes term_clean or
- * json_string before it is printed: it may come from another user's process.
+ * term_json_string before it is printed: it may come from another user's process.
  */
 #include "cli/cli_status.h"
 
@@ -280,7 +280,7 @@ static void json_value(const char *text, bool number)
 	    !(text[0] == '-' && (text[1] < '0' || text[1] > '9')))
 		fputs(text, stdout);
 	else
-		json_string(stdout, text);
+		term_json_string(stdout, text);
 }
 
 static void json_member(const struct ctl_call *call, const char *key, const char *name, bool number)
@@ -312,7 +312,7 @@ static void json_plugins(const struct ctl_call *call)
 			if (*c >= 'A' && *c <= 'Z')
 				*c += 'a' - 'A';
 		printf("%s{\"name\": ", first ? "" : ", ");
-		json_string(stdout, name);
+		term_json_string(stdout, name);
 		for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
 			snprintf(key, sizeof(key), "plugin.%s.%s", lower, parts[i].name);
 			json_member(call, key, parts[i].name, parts[i].number);
@@ -333,7 +333,7 @@ static void json_files(const struct ctl_call *call)
 	fputs(", \"files\": [", stdout);
 	for (unsigned n = 0; next_of(call, "file", &at, path, sizeof(path)); n++) {
 		printf("%s{\"path\": ", n ? ", " : "");
-		json_string(stdout, path);
+		term_json_string(stdout, path);
 		snprintf(key, sizeof(key), "file.%u.bytes", n);
 		json_member(call, key, "bytes", true);
 		putchar('}');
@@ -352,7 +352,7 @@ static void json_notes(const struct ctl_call *call)
 	fputs(", \"notes\": [", stdout);
 	for (; next_of(call, "note", &at, text, sizeof(text)); first = false) {
 		fputs(first ? "" : ", ", stdout);
-		json_string(stdout, text);
+		term_json_string(stdout, text);
 	}
 	putchar(']');
 }
@@ -394,13 +394,13 @@ static void json_agent(const struct ctl_call *call)
 
 	printf("{\"pid\": %d, \"inner_pid\": %d, \"uid\": %u, \"container\": %s, \"socket\": ", (int)target->pid,
 	       (int)target->inner_pid, (unsigned)target->uid, target->foreign ? "true" : "false");
-	json_string(stdout, target->shown);
+	term_json_string(stdout, target->shown);
 	fputs(", \"command\": ", stdout);
-	json_string(stdout, target->comm);
+	term_json_string(stdout, target->comm);
 	printf(", \"ok\": %s", call->err.code ? "false" : "true");
 	if (call->err.code) {
 		fputs(", \"text\": ", stdout);
-		json_string(stdout, call->err.text);
+		term_json_string(stdout, call->err.text);
 	}
 	for (size_t i = 0; i < sizeof(members) / sizeof(members[0]) && call->err.code == 0; i++)
 		json_member(call, members[i].key, members[i].key, members[i].number);
@@ -430,7 +430,7 @@ void cli_print_json(const struct fleet *fleet)
 			continue;
 		printf("%s{\"pid\": %d, \"uid\": %u, \"command\": ", first ? "" : ", ", (int)target->pid,
 		       (unsigned)target->uid);
-		json_string(stdout, target->comm);
+		term_json_string(stdout, target->comm);
 		putchar('}');
 		first = false;
 	}

@@ -364,7 +364,7 @@ static void print_acks_json(const struct choice *choice, const struct order *ord
 {
 	printf("{\"action\": \"%s\", \"plugin\": ", order->action->name);
 	if (order->plugin >= 0)
-		json_string(stdout, plugin_specs[order->plugin].name);
+		term_json_string(stdout, plugin_specs[order->plugin].name);
 	else
 		fputs("null", stdout);
 	printf(", \"ok\": %s, \"agents\": [", failed ? "false" : "true");
@@ -372,9 +372,9 @@ static void print_acks_json(const struct choice *choice, const struct order *ord
 		const struct ctl_call *call = &choice->calls[i];
 
 		printf("%s\n  {\"pid\": %d, \"socket\": ", i ? "," : "", (int)call->target->pid);
-		json_string(stdout, call->target->shown);
+		term_json_string(stdout, call->target->shown);
 		printf(", \"ok\": %s, \"text\": ", call->err.code ? "false" : "true");
-		json_string(stdout, call->err.code ? call->err.text : call->text);
+		term_json_string(stdout, call->err.code ? call->err.text : call->text);
 		putchar('}');
 	}
 	puts("]}");

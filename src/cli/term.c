@@ -228,7 +228,7 @@ static int utf8_bytes(const unsigned char *text)
 	return code < least[bytes] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000) ? 0 : bytes;
 }
 
-void json_string(FILE *out, const char *text)
+void term_json_string(FILE *out, const char *text)
 {
 	const unsigned char *at = (const unsigned char *)text;
 

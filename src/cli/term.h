@@ -58,7 +58,7 @@ void table_print(struct table *table, FILE *out, int indent);
 /** table_drop - free the cells without printing. */
 void table_drop(struct table *table);
 
-/** json_string - print a text as a JSON string with its quotes; bytes that are not UTF-8 become U+FFFD. */
-void json_string(FILE *out, const char *text);
+/** term_json_string - print a text as a JSON string with its quotes; bytes that are not UTF-8 become U+FFFD. */
+void term_json_string(FILE *out, const char *text);
 
 #endif
