@@ -9,6 +9,7 @@
 
 #include "base/err.h"
 #include "safe/pool.h"
+#include "spool/owner.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -72,14 +73,5 @@ void spool_remove(struct spool *spool);
  * Return: descriptor (O_CLOEXEC), or -errno.
  */
 int spool_base_open(const char *place, uid_t uid, bool make, char *path, struct st_err *err);
-
-/** spool_proc_start - field 22 of /proc/<pid>/stat (clock ticks since boot). Return: 0, -ESRCH, -errno. Context: thread. */
-int spool_proc_start(uint32_t pid, uint64_t *start, char *state);
-
-/** spool_pidns - inode of the pid namespace of this process, 0 = unknown. Context: thread. */
-uint64_t spool_pidns(void);
-
-/** spool_boot_id - text of the kernel's boot id, at least 40 bytes of room; "" = unknown. Context: thread. */
-void spool_boot_id(char *text, size_t room);
 
 #endif

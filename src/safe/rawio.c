@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* Whole reads and writes; see rawio.h. errno is left as the last call set it; hooks save it around what they do. */
+#include "safe/rawio.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+int sys_write_all(int fd, const void *data, size_t bytes)
+{
+	const char *at = data;
+
+	while (bytes) {
+		ssize_t n = write(fd, at, bytes);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n < 0 ? -errno : -EIO;
+		at += n;
+		bytes -= (size_t)n;
+	}
+	return 0;
+}
+
+int sys_pwrite_all(int fd, const void *data, size_t bytes, uint64_t offset)
+{
+	const char *at = data;
+
+	while (bytes) {
+		ssize_t n = pwrite(fd, at, bytes, (off_t)offset);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n < 0 ? -errno : -EIO;
+		at += n;
+		offset += (uint64_t)n;
+		bytes -= (size_t)n;
+	}
+	return 0;
+}
+
+ssize_t sys_pread_all(int fd, void *data, size_t bytes, uint64_t offset)
+{
+	char *at = data;
+	size_t done = 0;
+
+	while (done < bytes) {
+		ssize_t n = pread(fd, at + done, bytes - done, (off_t)(offset + done));
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		if (!n)
+			break;
+		done += (size_t)n;
+	}
+	return (ssize_t)done;
+}
+
+ssize_t sys_read_file(const char *path, char *text, size_t room)
+{
+	size_t done = 0;
+	ssize_t n = 0;
+	int fd;
+
+	text[0] = 0;
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	while (done < room - 1) {
+		n = read(fd, text + done, room - 1 - done);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			break;
+		done += (size_t)n;
+	}
+	if (n < 0) {
+		n = -errno;
+		done = 0;
+	}
+	close(fd);
+	text[done] = 0;
+	return n < 0 ? n : (ssize_t)done;
+}
+
+/* On the 64-bit machines we build for, the kernel's struct stat is the C library's. */
+_Static_assert(sizeof(long) == 8, "64-bit machines only");
+
+static int stat_at(int dir, const char *path, struct stat *st, int flags)
+{
+	return syscall(SYS_newfstatat, dir, path, st, flags) ? -errno : 0;
+}
+
+int sys_fstat(int fd, struct stat *st)
+{
+	return stat_at(fd, "", st, AT_EMPTY_PATH);
+}
+
+int sys_lstat(const char *path, struct stat *st)
+{
+	return stat_at(AT_FDCWD, path, st, AT_SYMLINK_NOFOLLOW);
+}
+
+int sys_stat(const char *path, struct stat *st)
+{
+	return stat_at(AT_FDCWD, path, st, 0);
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Reading and writing whole buffers on plain descriptors: short counts and EINTR are dealt with here and nowhere else.
+ * No stdio, no allocation, no lock. Called by spool/, the log and the sockets.
+ */
+#ifndef SAFE_RAWIO_H
+#define SAFE_RAWIO_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+
+/** sys_write_all - Return: 0 when all @bytes were written, else -errno (-EIO for a write of 0). Context: hook. */
+int sys_write_all(int fd, const void *data, size_t bytes);
+
+/** sys_pwrite_all - the same at an offset; the file position stays. Context: hook. */
+int sys_pwrite_all(int fd, const void *data, size_t bytes, uint64_t offset);
+
+/** sys_pread_all - Return: bytes read, fewer than @bytes only at the end of the file, or -errno. Context: hook. */
+ssize_t sys_pread_all(int fd, void *data, size_t bytes, uint64_t offset);
+
+/**
+ * sys_read_file - content of a small file (/proc, sysfs), cut at @room - 1 and terminated
+ *
+ * Context: hook. Return: bytes, or -errno; @text is "" then.
+ */
+ssize_t sys_read_file(const char *path, char *text, size_t room);
+
+/**
+ * sys_fstat, sys_lstat, sys_stat - as the C library's, by system call
+ *
+ * The library's own are GLIBC_2.33 symbols when built on a new distribution, which would tie the agent to it.
+ * Context: hook. Return: 0 or -errno.
+ */
+int sys_fstat(int fd, struct stat *st);
+int sys_lstat(const char *path, struct stat *st);
+int sys_stat(const char *path, struct stat *st);
+
+#endif
