@@ -20,8 +20,8 @@ static const char *const examples[PLUGIN_COUNT] = {
 	[PLUGIN_CACHEMISS] = "enable CacheMiss duration=10 args=\"-p 12345 -e cache-misses\"",
 	[PLUGIN_GIL] = "enable GIL duration=10",
 	[PLUGIN_MUTEX] = "enable Mutex duration=10",
-	[PLUGIN_FTRACE] = "enable Ftrace duration=10 cpu_list=0-31 "
-			  "events=\"syscalls/sys_enter_futex,syscalls/sys_exit_futex\"",
+	[PLUGIN_FTRACE] =
+		"enable Ftrace duration=10 cpu_list=0-31 events=\"raw_syscalls/sys_enter,raw_syscalls/sys_exit\"",
 	[PLUGIN_TRACE] = "enable Trace args=\"record -e sched sleep 5\"",
 	[PLUGIN_HBM] = "enable HBM duration=10",
 };

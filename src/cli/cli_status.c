@@ -11,7 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#define REMARK_PIDS 4
 #define FILES_SHOWN_FOR 4 /* processes; for more only the number of files is shown */
 
 /* --- reading an answer --------------------------------------------------------------------------------------------- */
@@ -70,32 +72,40 @@ static const char *clean_copy(char *out, size_t room, const char *text)
 static void print_failed(const struct fleet *fleet)
 {
 	char shown[TARGET_PATH + 32], text[sizeof(fleet->calls->err.text)];
+	bool any = false;
 
 	for (size_t i = 0; i < fleet->call_count; i++) {
 		const struct ctl_call *call = &fleet->calls[i];
 
 		if (call->err.code == 0)
 			continue;
-		printf("%s%s%s: %s\n", term_on(stdout, TERM_RED), clean_copy(shown, sizeof(shown), call->target->shown),
-		       term_off(stdout), clean_copy(text, sizeof(text), call->err.text));
+		if (!any)
+			printf("\n%sFAILED%s\n", term_on(stdout, TERM_RED), term_off(stdout));
+		any = true;
+		printf("  %s: %s\n", clean_copy(shown, sizeof(shown), call->target->shown),
+		       clean_copy(text, sizeof(text), call->err.text));
 	}
 }
 
+/* Processes without a row of their own. */
 static void print_others(const struct fleet *fleet)
 {
 	size_t dormant = targets_count(fleet->targets, TARGET_DORMANT);
 	size_t children = targets_count(fleet->targets, TARGET_CHILD);
+	size_t hidden = fleet->targets->hidden;
 
+	if (dormant + children + hidden)
+		putchar('\n');
 	if (dormant)
-		printf("%zu dormant: loaded, waiting until a framework such as torch is imported (SYSTRACE_ENABLE=1 starts at "
-		       "once)\n",
-		       dormant);
+		printf("%zu dormant process%s: loaded, waiting until a framework such as torch is imported (SYSTRACE_ENABLE=1 "
+		       "starts at once)\n",
+		       dormant, dormant == 1 ? "" : "es");
 	if (children)
-		printf("%zu forked child%s record%s through the processes above\n", children,
-		       children == 1 ? "" : "ren", children == 1 ? "s" : "");
-	if (fleet->targets->hidden)
-		printf("%zu processes of other users could not be looked at; root sees them all\n",
-		       fleet->targets->hidden);
+		printf("%zu forked child%s through the processes above\n", children,
+		       children == 1 ? " records" : "ren record");
+	if (hidden)
+		printf("%zu process%s could not be looked at (permission denied)%s\n", hidden, hidden == 1 ? "" : "es",
+		       geteuid() ? "; root sees more" : "");
 }
 
 void cli_print_list(const struct fleet *fleet)
@@ -185,50 +195,112 @@ static bool has_key(const struct ctl_call *call, const char *key)
 	return ctl_call_get(call, key, NULL, 0);
 }
 
-static void heading_once(bool *done, const char *text)
+static void heading(const char *text)
 {
-	if (!*done)
-		printf("\n%s%s%s\n", term_on(stdout, TERM_BOLD), text, term_off(stdout));
-	*done = true;
+	printf("\n%s%s%s\n", term_on(stdout, TERM_BOLD), text, term_off(stdout));
 }
 
-static void remark(const struct ctl_call *call, bool *headed, const char *text)
+/** struct remark - one sentence and the processes it holds for */
+struct remark {
+	char *text;
+	size_t count;
+	int pids[REMARK_PIDS]; /* the first of them */
+};
+
+struct remarks {
+	struct remark *list;
+	size_t count;
+};
+
+static void remark(struct remarks *remarks, const struct ctl_call *call, const char *text)
 {
-	heading_once(headed, "REMARKS");
-	printf("  %d: %s\n", (int)call->target->pid, text);
+	struct remark *list;
+	size_t i;
+
+	for (i = 0; i < remarks->count && strcmp(remarks->list[i].text, text) != 0; i++)
+		;
+	if (i == remarks->count) {
+		list = realloc(remarks->list, (i + 1) * sizeof(*list));
+		if (!list)
+			return;
+		remarks->list = list;
+		list[i] = (struct remark){ .text = strdup(text) };
+		if (!list[i].text)
+			return;
+		remarks->count++;
+	}
+	if (remarks->list[i].count < REMARK_PIDS)
+		remarks->list[i].pids[remarks->list[i].count] = (int)call->target->pid;
+	remarks->list[i].count++;
 }
 
-static void print_remarks(const struct ctl_call *call, bool *headed)
+static void collect_remarks(struct remarks *remarks, const struct ctl_call *call)
 {
 	char text[512], line[640];
 	uint32_t at = 0;
 
 	if (ctl_call_get(call, "python", text, sizeof(text)) && strcmp(text, "on") != 0) {
 		snprintf(line, sizeof(line), "Python stages %s", term_clean(text));
-		remark(call, headed, line);
+		remark(remarks, call, line);
 	}
 	if (ctl_call_get(call, "untraceable", text, sizeof(text)) && strcmp(text, "0") != 0) {
 		snprintf(line, sizeof(line), "%s listed Python functions cannot be traced (the log names them)",
 			 term_clean(text));
-		remark(call, headed, line);
+		remark(remarks, call, line);
 	}
-	if (ctl_call_get(call, "dropped", text, sizeof(text)) && strcmp(text, "0") != 0) {
-		snprintf(line, sizeof(line),
-			 "%s records lost because the pool was full; a larger SYSTRACE_SPOOL_MB holds more",
-			 term_clean(text));
-		remark(call, headed, line);
-	}
+	if (ctl_call_get(call, "dropped", text, sizeof(text)) && strcmp(text, "0") != 0)
+		remark(remarks, call,
+		       "records were lost because the pool was full; a larger SYSTRACE_SPOOL_MB holds more");
 	while (next_of(call, "note", &at, text, sizeof(text)))
-		remark(call, headed, term_clean(text));
+		remark(remarks, call, term_clean(text));
 	if (call->target->deleted)
-		remark(call, headed, "runs a libsysTrace.so that was replaced since it started");
+		remark(remarks, call, "runs a libsysTrace.so that was replaced since it started");
+}
+
+/* "12, 13 and 62 more: text"; frees the list. @processes: how many there are in all */
+static void print_remarks(struct remarks *remarks, size_t processes)
+{
+	if (remarks->count)
+		heading("REMARKS");
+	for (size_t i = 0; i < remarks->count; i++) {
+		const struct remark *one = &remarks->list[i];
+		size_t named = one->count < REMARK_PIDS ? one->count : REMARK_PIDS;
+
+		fputs("  ", stdout);
+		if (one->count == processes && processes == 2)
+			fputs("both processes", stdout);
+		else if (one->count == processes && processes > 2)
+			printf("all %zu processes", processes);
+		else
+			for (size_t k = 0; k < named; k++)
+				printf("%s%d", k ? ", " : "", one->pids[k]);
+		if (one->count > named && one->count != processes)
+			printf(" and %zu more", one->count - named);
+		printf(": %s\n", one->text);
+		free(one->text);
+	}
+	free(remarks->list);
+}
+
+static void print_all_files(const struct fleet *fleet, size_t answered)
+{
+	bool any = false;
+
+	for (size_t i = 0; i < fleet->call_count && answered <= FILES_SHOWN_FOR; i++) {
+		if (!has_key(&fleet->calls[i], "file"))
+			continue;
+		if (!any)
+			heading("FILES");
+		any = true;
+		print_files(&fleet->calls[i]);
+	}
 }
 
 void cli_print_status(const struct fleet *fleet)
 {
 	static const char *const heads[] = { "PID",	"RANK", "STATE",    "STEP",	"PLUGINS ON",
 					     "RECORDS", "LOST", "OWN COST", "WRITES TO" };
-	bool files = false, remarks = false;
+	struct remarks remarks = { 0 };
 	struct table table;
 	size_t answered = 0;
 
@@ -236,26 +308,17 @@ void cli_print_status(const struct fleet *fleet)
 	for (size_t i = 0; i < 9; i++)
 		table_cell(&table, "%s", heads[i]);
 	for (size_t i = 0; i < fleet->call_count; i++) {
-		if (fleet->calls[i].err.code == 0) {
-			status_row(&table, &fleet->calls[i]);
-			answered++;
-		}
+		if (fleet->calls[i].err.code)
+			continue;
+		status_row(&table, &fleet->calls[i]);
+		collect_remarks(&remarks, &fleet->calls[i]);
+		answered++;
 	}
 	if (answered)
 		table_print(&table, stdout, 0);
-	else
-		table_drop(&table);
-	for (size_t i = 0; i < fleet->call_count && answered <= FILES_SHOWN_FOR; i++) {
-		if (!has_key(&fleet->calls[i], "file"))
-			continue;
-		heading_once(&files, "FILES");
-		print_files(&fleet->calls[i]);
-	}
-	for (size_t i = 0; i < fleet->call_count; i++)
-		if (fleet->calls[i].err.code == 0)
-			print_remarks(&fleet->calls[i], &remarks);
-	if (files || remarks)
-		putchar('\n');
+	table_drop(&table);
+	print_all_files(fleet, answered);
+	print_remarks(&remarks, answered);
 	print_failed(fleet);
 	print_others(fleet);
 }

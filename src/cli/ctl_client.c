@@ -137,7 +137,7 @@ static void call_head(struct ctl_call *call, const uint8_t *request)
 	ret = ctl_frame_decode(call->head, &call->frame);
 	if (ret == -EPROTONOSUPPORT) {
 		err_set(&call->err, ret,
-			"its agent speaks protocol version %u, this sysTrace_cli version %u; use the "
+			"its agent speaks protocol version %u, this sysTrace_cli speaks version %u; use the "
 			"sysTrace_cli of the release that the job was started with",
 			call->frame.version, CTL_VERSION);
 		call_end(call);

@@ -44,6 +44,8 @@ static const struct option_spec cli_options[] = {
 	{ .kind = OPT_END },
 };
 
+static char running[64] = "sysTrace_cli"; /* what the hint at --help names */
+
 /** struct order - one request, taken apart */
 struct order {
 	const struct cli_action *action;
@@ -59,6 +61,14 @@ struct order {
 
 /* --- reading the command line ---------------------------------------------------------------------------------------- */
 
+static bool wanted(const struct order *order, pid_t pid)
+{
+	for (size_t i = 0; i < order->pid_count; i++)
+		if (order->pids[i] == pid)
+			return true;
+	return order->pid_count == 0;
+}
+
 static int parse_pids(struct order *order, const char *text)
 {
 	while (*text) {
@@ -69,7 +79,8 @@ static int parse_pids(struct order *order, const char *text)
 			return cmd_usage("--pid: '%.40s' is not a list of process ids such as 1234,5678", text);
 		if (order->pid_count == PIDS_MAX)
 			return cmd_usage("--pid: more than %d process ids", PIDS_MAX);
-		order->pids[order->pid_count++] = (pid_t)pid;
+		if (!order->pid_count || !wanted(order, (pid_t)pid))
+			order->pids[order->pid_count++] = (pid_t)pid;
 		text += len + (text[len] == ',');
 	}
 	return CMD_OK;
@@ -151,6 +162,7 @@ static int take_order(struct order *order, const struct cli_action *action, cons
 	order->plugin = plugin_find(opts->words[1], &err);
 	if (order->plugin < 0)
 		return cmd_usage("%s", err.text);
+	snprintf(running, sizeof(running), "sysTrace_cli %s %s", action->name, plugin_specs[order->plugin].name);
 	return action->takes_params ? take_params(order, opts) : CMD_OK;
 }
 
@@ -183,20 +195,12 @@ static int refuse_probe(const struct order *order)
 			used += (size_t)snprintf(in_agent + used, sizeof(in_agent) - used, "%s%s", used ? ", " : "",
 						 plugin_specs[id].name);
 	return cmd_error(
-		"%s is not in this build: it is recorded outside the job by 'systrace probe', which was not built. "
-		"These are recorded inside the job and work: %s",
+		"%s is not in this build: 'systrace probe' records it, from outside the job, and this build has no probe. "
+		"What the job's own agent records: %s",
 		plugin_specs[order->plugin].name, in_agent);
 }
 
 /* --- choosing processes ---------------------------------------------------------------------------------------------- */
-
-static bool wanted(const struct order *order, pid_t pid)
-{
-	for (size_t i = 0; i < order->pid_count; i++)
-		if (order->pids[i] == pid)
-			return true;
-	return order->pid_count == 0;
-}
 
 /* A process that was asked for by its pid and has no agent: a target that fails with the reason. */
 static void stand_in(struct target *target, const struct targets *targets, pid_t pid)
@@ -300,9 +304,9 @@ static int no_agent(const struct order *order, const struct targets *targets)
 	if (order->json)
 		puts("{\"agents\": []}");
 	if (targets->hidden)
-		snprintf(hidden, sizeof(hidden),
-			 "\n%zu processes of other users could not be looked at: run as root to reach them.",
-			 targets->hidden);
+		snprintf(hidden, sizeof(hidden), "\n%zu process%s could not be looked at (permission denied)%s.",
+			 targets->hidden, targets->hidden == 1 ? "" : "es",
+			 geteuid() ? "; run as root to reach them" : "");
 	if (dormant)
 		return cmd_nothing(
 			"no agent is running yet: %zu process%s libsysTrace.so loaded, but dormant until a framework "
@@ -532,10 +536,42 @@ static int run(const struct options *opts)
 		cli_man(actions, cli_options);
 		return CMD_OK;
 	}
+	if (opts->word_count && strcmp(opts->words[0], "help") == 0)
+		return print_help(opts);
 	if (opts->word_count == 0)
 		return cmd_usage("nothing to do: give an action, such as: sysTrace_cli enable IO duration=10");
 	action = find_action(opts->words[0]);
 	return action ? action->run(action, opts) : unknown_action(opts->words[0]);
+}
+
+/* `--duration 10`: a parameter written like an option. Return: is it one? */
+static bool looks_like_param(int argc, char **argv, const char **key)
+{
+	char name[64];
+
+	for (int i = 1; i < argc; i++) {
+		const struct param_spec *row = NULL;
+
+		if (strncmp(argv[i], "--", 2) != 0)
+			continue;
+		snprintf(name, sizeof(name), "%.*s", (int)strcspn(argv[i] + 2, "="), argv[i] + 2);
+		for (int id = 0; id < PLUGIN_COUNT && !row; id++)
+			row = plugin_param_find((enum plugin_id)id, name);
+		if (!row || strcmp(row->key, "pid") == 0)
+			continue;
+		*key = row->key;
+		return true;
+	}
+	return false;
+}
+
+static int wrong_option(int argc, char **argv, const struct st_err *err)
+{
+	const char *key;
+
+	if (looks_like_param(argc, argv, &key))
+		return cmd_usage("%s is a parameter of a plugin and is written without dashes: %s=VALUE", key, key);
+	return cmd_usage("%s", err->text);
 }
 
 static void raise_file_limit(void)
@@ -554,10 +590,10 @@ int main(int argc, char **argv)
 	struct st_err err = { 0 };
 	int status, ret;
 
-	cmd_running("sysTrace_cli");
+	cmd_running(running);
 	raise_file_limit();
 	if (options_parse(&opts, cli_options, false, argc - 1, argv + 1, &err) < 0)
-		status = cmd_usage("%s", err.text);
+		status = wrong_option(argc, argv, &err);
 	else
 		status = run(&opts);
 	options_free(&opts);
