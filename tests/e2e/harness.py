@@ -221,6 +221,23 @@ def _end_started():
             process.wait()
 
 
+def own_pid_namespace():
+    """Go on in a pid namespace of our own, so that no other process of the machine with an agent is seen or reached.
+
+    Call it first thing in a script. Skips where the kernel does not allow it.
+    """
+    if os.environ.get("ST_OWN_PID_NAMESPACE"):
+        return
+    require("unshare")
+    command = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    if os.geteuid() != 0:
+        command += ["--user", "--map-root-user"]
+    if subprocess.run(command + ["true"], stderr=subprocess.DEVNULL).returncode != 0:
+        skip("no pid namespace of our own: unshare --pid is not permitted here")
+    os.environ["ST_OWN_PID_NAMESPACE"] = "1"
+    os.execvp("unshare", command + [sys.executable, *sys.argv])
+
+
 # --- the agent's environment ---------------------------------------------------------------------------------------
 
 def preload_env(dump_dir, sock_dir=None, **extra):
