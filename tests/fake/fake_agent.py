@@ -127,7 +127,7 @@ def child(directory, index, behaviour, ready):
     kind, _, arg = behaviour.partition(":")
     library = os.open(os.path.join(directory, "libsysTrace.so"), os.O_RDONLY)
     mapped = mmap.mmap(library, 4096, prot=mmap.PROT_READ)  # /proc/<pid>/maps shows it
-    place = os.environ.get("SYSTRACE_SOCKET_DIR", directory)
+    place = os.environ.get("SYSTRACE_SOCKET_DIR") or directory
     name = int(arg) if kind == "pid" else os.getpid()
     listener = None
     if kind != "dormant":
