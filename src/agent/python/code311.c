@@ -367,18 +367,6 @@ static uint8_t *line_again(uint8_t *q, const uint8_t *head, size_t rest, uint32_
 	return q + rest;
 }
 
-/* New place of an old unit, which may lie among an instruction's caches: LOAD_METHOD has more units than one entry can */
-static uint32_t line_place(const struct rewrite *r, uint32_t unit)
-{
-	uint32_t behind = unit;
-
-	if (unit > r->units)
-		return UINT32_MAX;
-	while (r->index[behind] == UINT32_MAX)
-		behind++;
-	return r->instr[r->index[behind]].now - (behind - unit);
-}
-
 static const char *write_lines(const struct rewrite *r, struct code311 *out)
 {
 	const uint8_t *p = r->in->lines, *end = p + r->in->lines_len;
@@ -392,10 +380,11 @@ static const char *write_lines(const struct rewrite *r, struct code311 *out)
 	while (p < end) {
 		size_t rest = line_rest(p + 1, end);
 		uint8_t code = LINE_CODE(*p);
-		uint32_t units = (*p & 7u) + 1, next = line_place(r, old + units), len;
+		uint32_t units = (*p & 7u) + 1, next = instr_at(r, old + units), len;
 
 		if (!(*p & 128) || next == UINT32_MAX)
 			return "its line table has an unknown form";
+		next = r->instr[next].now;
 		if ((code == LINE_NO_COLUMNS || code == LINE_LONG) && rest == 0)
 			return "its line table has an unknown form";
 		len = next - now;
