@@ -17,9 +17,13 @@
 /* --- the commands: add one declaration and one row ------------------------------------------------------------------ */
 
 extern const struct command cmd_convert;
+extern const struct command cmd_failslow;
+extern const struct command cmd_localize;
 
 const struct command *const commands[] = {
 	&cmd_convert,
+	&cmd_failslow,
+	&cmd_localize,
 	NULL,
 };
 

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Records to localiser (localize_input.h). Device markers are taken where a file has them, else the host's; a rank
+ * without markers is judged by its always-on sums. A rank without a timeline has no steps and stays out.
+ */
+#include "analyze/localize_input.h"
+#include "analyze/rank_steps.h"
+#include "wire/op_family.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct feeding {
+	const struct records *records;
+	struct localize *loc;
+	struct loc_rank *rank;
+	uint32_t key_group, key_count, key_id;
+	int64_t last_ns;
+};
+
+static bool is_pairwise(const struct feeding *f, uint32_t name)
+{
+	const char *text = ev_text(f->records->session, name);
+
+	return op_family_p2p(op_family_of(text, strlen(text)));
+}
+
+static int feed_steps(struct feeding *f, const struct rank_steps *steps)
+{
+	size_t i;
+	int ret = 0;
+
+	for (i = 0; i < steps->count && !ret; i++) {
+		const struct rank_step *s = &steps->steps[i];
+
+		ret = loc_rank_step(f->rank, &(struct loc_step){
+						     .number = s->number,
+						     .begin_ns = s->begin_ns,
+						     .load_end_ns = s->load_end_ns,
+						     .ms = (double)s->dur_ns / 1e6,
+					     });
+		if (!ret && s->load_ns)
+			ret = loc_rank_stage(f->rank, s->number, LOC_DATALOADER, (double)s->load_ns / 1e6);
+		if (!ret && s->ckpt_ns)
+			ret = loc_rank_stage(f->rank, s->number, LOC_CKPT, (double)s->ckpt_ns / 1e6);
+	}
+	for (i = 0; i < steps->sums_count && !ret; i++) {
+		const struct rank_sum *s = &steps->sums[i];
+
+		ret = loc_rank_sum(f->rank, &(struct loc_sum){
+						    .step = steps->steps[s->step].number,
+						    .group = s->group ? s->group : s->name,
+						    .name = s->name,
+						    .total_ms = (double)s->total_ns / 1e6,
+						    .elements = s->elements,
+						    .pairwise = is_pairwise(f, s->name),
+					    });
+	}
+	return ret;
+}
+
+static int feed_op(struct feeding *f, const struct ev_reader *reader, const struct event *ev)
+{
+	int64_t begin = records_wall_ns(reader, ev, ev->t_ns);
+	uint32_t group = records_name(ev, f->key_group);
+
+	return loc_rank_op(f->rank, &(struct loc_op){
+					    .group = group ? group : ev->name,
+					    .name = ev->name,
+					    .count = records_number(ev, f->key_count, 0),
+					    .serial = records_number(ev, f->key_id, 0),
+					    .begin_ns = begin,
+					    .end_ns = ev->phase == EV_COMPLETE ? begin + (int64_t)ev->dur_ns : 0,
+					    .stream = ev->track.stream,
+					    .pairwise = is_pairwise(f, ev->name),
+				    });
+}
+
+static void note_line(void *arg, const char *text)
+{
+	records_note(arg, "%s", text);
+}
+
+/* One pass over a file of markers; *seen: collectives of the wanted side. @quiet: remarks were made by an earlier pass. */
+static int feed_markers(struct feeding *f, const char *path, bool device, size_t *seen, bool quiet)
+{
+	struct st_err err = { 0 };
+	struct ev_reader *reader = ev_open(f->records->session, path, &err);
+	struct event ev;
+	int ret = 0, more;
+
+	*seen = 0;
+	if (!reader) {
+		records_note(f->records, "%s", err.text);
+		return 0;
+	}
+	while (!ret && (more = ev_next(reader, &ev, &err)) != 0) {
+		if (more < 0) {
+			if (!quiet)
+				records_note(f->records, "%s", err.text);
+			break;
+		}
+		if (ev.kind != EV_COMM || ev.phase == EV_INSTANT || (ev.track.device >= 0) != device)
+			continue;
+		++*seen;
+		ret = feed_op(f, reader, &ev);
+	}
+	if (!quiet && reader->ops->report)
+		reader->ops->report(reader, note_line, (void *)f->records);
+	ev_close(reader);
+	return ret;
+}
+
+static int feed_rank(struct feeding *f, const struct record_file *files, size_t count)
+{
+	struct rank_steps steps;
+	size_t i, seen;
+	int ret;
+
+	f->rank = localize_rank(f->loc, files[0].rank, files[0].host, 0);
+	if (!f->rank)
+		return -ENOMEM;
+	for (i = 0; i < count; i++)
+		localize_rank(f->loc, files[i].rank, files[i].host, files[i].ip);
+	ret = rank_steps_read(&steps, f->records, files, count);
+	if (!ret)
+		ret = feed_steps(f, &steps);
+	rank_steps_fini(&steps);
+	for (i = 0; i < count && !ret; i++) {
+		if (files[i].format != RECORD_MARKERS)
+			continue;
+		ret = feed_markers(f, files[i].path, true, &seen, false);
+		if (!ret && !seen)
+			ret = feed_markers(f, files[i].path, false, &seen, true);
+	}
+	return ret < 0 ? ret : loc_rank_done(f->rank);
+}
+
+int localize_feed(struct localize *loc, const struct records *records)
+{
+	struct feeding f = {
+		.records = records,
+		.loc = loc,
+		.key_group = ev_name(records->session, "group", 5),
+		.key_count = ev_name(records->session, "count", 5),
+		.key_id = ev_name(records->session, "id", 2),
+	};
+	size_t i, end;
+	int ret = 0;
+
+	localize_world(loc, records->world_size);
+	for (i = 0; i < records->count && !ret; i = end) {
+		for (end = i; end < records->count && records->files[end].rank == records->files[i].rank; end++)
+			;
+		if (records->files[i].rank == EV_NO_RANK)
+			records_note(records, "%zu files without a rank left out, the first is %s", end - i,
+				     records->files[i].path);
+		else
+			ret = feed_rank(&f, records->files + i, end - i);
+	}
+	return ret;
+}

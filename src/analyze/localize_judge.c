@@ -1,0 +1,478 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Ranks against ranks: own time within the group that a rank meets most often, whole groups against groups that do the
+ * same work, loader and checkpoint stages against all ranks, and, when the job hangs, who waits for whom.
+ */
+#include "analyze/localize_impl.h"
+#include "analyze/stat.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FLOOR_IN_GROUP 0.014 /* of the step */
+#define FLOOR_GROUPS 0.025
+#define FLOOR_STAGE 0.015
+#define NOISE_IN_GROUP 6.0
+#define NOISE_GROUPS 7.0
+#define CKPT_RATIO 1.3
+#define EVEN_SPLIT 0.5 /* share of a launch fault's excess that falls on the shorter half of the ops */
+#define HANG_MINUTES 30.0
+
+static bool is_off(const struct localize *loc, enum loc_kind kind)
+{
+	return loc->options.off_kinds & (1u << kind);
+}
+
+/* ---- own time: in the group, and group against group ---------------------------------------------------------------- */
+
+/** struct team - ranks with the same inner group */
+struct team {
+	uint32_t group;
+	uint32_t class_of; /* smallest index of a team that does the same work */
+	size_t *members; /* indices of ranks */
+	size_t count;
+};
+
+struct teams {
+	struct team *list;
+	size_t count;
+	size_t *places; /* memory of all members */
+};
+
+static void teams_fini(struct teams *teams)
+{
+	free(teams->list);
+	free(teams->places);
+}
+
+static int teams_init(const struct localize *loc, struct teams *teams)
+{
+	size_t i, k, used = 0;
+
+	*teams = (struct teams){ .list = calloc(loc->ranks_count, sizeof(struct team)),
+				 .places = malloc(loc->ranks_count * sizeof(size_t)) };
+	if (!teams->list || !teams->places) {
+		teams_fini(teams);
+		return -ENOMEM;
+	}
+	for (i = 0; i < loc->ranks_count; i++) {
+		struct team *team = &teams->list[teams->count];
+
+		if (!loc->ranks[i]->inner)
+			continue;
+		for (k = 0; k < teams->count && teams->list[k].group != loc->ranks[i]->inner; k++)
+			;
+		if (k < teams->count)
+			continue;
+		*team = (struct team){ .group = loc->ranks[i]->inner,
+				       .class_of = (uint32_t)k,
+				       .members = teams->places + used };
+		teams->count++;
+		for (k = i; k < loc->ranks_count; k++)
+			if (loc->ranks[k]->inner == team->group)
+				team->members[team->count++] = k;
+		used += team->count;
+	}
+	return 0;
+}
+
+/* Teams that meet in other synchronous groups step after step do the same work */
+static void link_classes(const struct localize *loc, struct teams *teams)
+{
+	size_t g, m, k, i;
+
+	for (g = 0; g < loc->groups_count; g++) {
+		const struct loc_group *group = &loc->groups[g];
+		uint32_t low = UINT32_MAX;
+		uint32_t found[64];
+		size_t count = 0;
+
+		if (group->pairwise || group->places == 0 || 2 * (group->steps) < loc->steps)
+			continue;
+		for (m = 0; m < group->members_count && count < 64; m++) {
+			const struct loc_rank *r = loc_rank_by_number(loc, group->members[m]);
+
+			for (k = 0; r && k < teams->count && teams->list[k].group != r->inner; k++)
+				;
+			if (!r || k == teams->count)
+				continue;
+			found[count++] = teams->list[k].class_of;
+			low = found[count - 1] < low ? found[count - 1] : low;
+		}
+		for (i = 0; i < count; i++)
+			for (k = 0; k < teams->count; k++)
+				if (teams->list[k].class_of == found[i])
+					teams->list[k].class_of = low;
+	}
+}
+
+enum part { PART_OWN, PART_SHORT, PART_STEADY };
+
+static float value_at(const struct localize *loc, const struct loc_rank *r, size_t step, enum part part)
+{
+	const struct loc_cell *cell = loc_cell_at(r, loc->first + (uint32_t)step);
+
+	if (!cell)
+		return NAN;
+	return part == PART_SHORT ? cell->own_short : part == PART_STEADY ? cell->own - cell->spike : cell->own;
+}
+
+/* Reference of a team in one step */
+static double team_reference(const struct localize *loc, const struct team *team, size_t step, enum part part,
+			     double *scratch)
+{
+	size_t i;
+
+	for (i = 0; i < team->count; i++)
+		scratch[i] = value_at(loc, loc->ranks[team->members[i]], step, part);
+	return loc_reference(scratch, team->count);
+}
+
+/* Proportional to the work (compute) or the same before every operation (launch)? */
+static enum loc_kind kind_of(const struct localize *loc, const struct team *team, const struct loc_rank *r,
+			     const double *excess, const struct loc_hit *hit, double *scratch)
+{
+	double extra = 0, extra_short = 0, own = 0, own_short = 0, proportional;
+	size_t s;
+
+	for (s = hit->onset; s <= hit->last; s++) {
+		double ref = team_reference(loc, team, s, PART_OWN, scratch);
+		double ref_short = team_reference(loc, team, s, PART_SHORT, scratch);
+		double mine = value_at(loc, r, s, PART_OWN), mine_short = value_at(loc, r, s, PART_SHORT);
+
+		if (!(excess[s] > hit->share / 2) || isnan(ref_short + mine_short + ref + mine))
+			continue;
+		extra += mine - ref;
+		extra_short += mine_short - ref_short;
+		own += ref;
+		own_short += ref_short;
+	}
+	if (!(own > 0) || !(extra > 0))
+		return LOC_COMPUTE;
+	proportional = own_short / own;
+	/* ways of about one length cannot tell the two apart */
+	if (proportional > 0.8 * EVEN_SPLIT)
+		return LOC_COMPUTE;
+	return extra_short / extra > (proportional + EVEN_SPLIT) / 2 ? LOC_LAUNCH : LOC_COMPUTE;
+}
+
+/* Share of the slow steps in which nobody of the team had more own time */
+static double last_share(const struct localize *loc, const struct team *team, const struct loc_rank *r,
+			 const double *excess, const struct loc_hit *hit)
+{
+	size_t s, i, slow = 0, last = 0;
+
+	for (s = hit->onset; s <= hit->last; s++) {
+		float mine = value_at(loc, r, s, PART_OWN);
+		bool most = true;
+
+		if (!(excess[s] > hit->share / 2) || isnan(mine))
+			continue;
+		for (i = 0; i < team->count; i++)
+			most &= !(value_at(loc, loc->ranks[team->members[i]], s, PART_OWN) > mine);
+		slow++;
+		last += most;
+	}
+	return slow ? (double)last / (double)slow : 0;
+}
+
+static struct loc_finding finding_of(const struct localize *loc, const struct loc_hit *hit, enum loc_kind kind)
+{
+	return (struct loc_finding){
+		.kind = kind,
+		.onset_step = loc->first + (uint32_t)hit->onset,
+		.detected_step = loc->first + (uint32_t)hit->detected,
+		.last_step = loc->first + (uint32_t)hit->last,
+		.lost_ms = hit->share * loc->step_ms,
+		.share = hit->share,
+	};
+}
+
+static void fill_excess(const struct localize *loc, const struct team *team, enum part part, double **excess,
+			double *scratch)
+{
+	size_t s, i;
+
+	for (s = 0; s < loc->steps; s++) {
+		double ref = team_reference(loc, team, s, part, scratch);
+
+		for (i = 0; i < team->count; i++)
+			excess[team->members[i]][s] =
+				(value_at(loc, loc->ranks[team->members[i]], s, part) - ref) / loc->step_ms;
+	}
+}
+
+static int judge_in_groups(struct localize *loc, const struct teams *teams)
+{
+	struct loc_scan scan = { .subjects = loc->ranks_count,
+				 .steps = loc->steps,
+				 .floor = FLOOR_IN_GROUP,
+				 .noise_factor = NOISE_IN_GROUP };
+	struct loc_hit *hits = calloc(loc->ranks_count, sizeof(*hits));
+	double *scratch = malloc(loc->ranks_count * sizeof(*scratch));
+	size_t t, i;
+	int ret = -ENOMEM;
+
+	scan.excess = loc_grid_new(scan.subjects, scan.steps);
+	scan.steady = loc_grid_new(scan.subjects, scan.steps);
+	if (!hits || !scratch || !scan.excess || !scan.steady)
+		goto out;
+	for (t = 0; t < teams->count; t++) {
+		fill_excess(loc, &teams->list[t], PART_OWN, scan.excess, scratch);
+		fill_excess(loc, &teams->list[t], PART_STEADY, scan.steady, scratch);
+	}
+	ret = loc_scan_run(&scan, hits);
+	for (t = 0; t < teams->count && !ret; t++) {
+		const struct team *team = &teams->list[t];
+
+		for (i = 0; i < team->count && !ret; i++) {
+			size_t at = team->members[i];
+			const struct loc_rank *r = loc->ranks[at];
+			struct loc_finding f;
+
+			if (!hits[at].hit)
+				continue;
+			f = finding_of(loc, &hits[at], kind_of(loc, team, r, scan.excess[at], &hits[at], scratch));
+			f.rank = r->rank;
+			f.level = 1;
+			f.group = team->group;
+			f.op = r->inner_op;
+			f.last_share = last_share(loc, team, r, scan.excess[at], &hits[at]);
+			ret = is_off(loc, f.kind) ? 0 : loc_find(loc, &f);
+		}
+	}
+out:
+	loc_grid_free(scan.excess);
+	loc_grid_free(scan.steady);
+	free(hits);
+	free(scratch);
+	return ret;
+}
+
+/* Whole teams against the teams of their class */
+static int judge_groups_of_class(struct localize *loc, const struct teams *teams)
+{
+	struct loc_scan scan = {
+		.subjects = teams->count, .steps = loc->steps, .floor = FLOOR_GROUPS, .noise_factor = NOISE_GROUPS
+	};
+	struct loc_hit *hits = calloc(teams->count + 1, sizeof(*hits));
+	double *scratch = malloc((loc->ranks_count + 1) * sizeof(*scratch));
+	double *refs = malloc((teams->count + 1) * sizeof(*refs));
+	size_t t, k, s, i, count;
+	int ret = -ENOMEM;
+
+	scan.excess = loc_grid_new(scan.subjects, scan.steps);
+	if (!hits || !scratch || !refs || !scan.excess)
+		goto out;
+	for (s = 0; s < loc->steps; s++) {
+		for (t = 0; t < teams->count; t++)
+			refs[t] = team_reference(loc, &teams->list[t], s, PART_OWN, scratch);
+		for (t = 0; t < teams->count; t++) {
+			for (k = count = 0; k < teams->count; k++)
+				if (teams->list[k].class_of == teams->list[t].class_of)
+					scratch[count++] = refs[k];
+			scan.excess[t][s] = (refs[t] - loc_reference(scratch, count)) / loc->step_ms;
+		}
+	}
+	ret = loc_scan_run(&scan, hits);
+	for (t = 0; t < teams->count && !ret; t++) {
+		for (i = 0; hits[t].hit && i < teams->list[t].count && !ret; i++) {
+			struct loc_finding f = finding_of(loc, &hits[t], LOC_COMPUTE);
+
+			f.rank = loc->ranks[teams->list[t].members[i]]->rank;
+			f.level = 2;
+			f.group = teams->list[t].group;
+			f.op = loc->ranks[teams->list[t].members[i]]->inner_op;
+			ret = is_off(loc, f.kind) ? 0 : loc_find(loc, &f);
+		}
+	}
+out:
+	loc_grid_free(scan.excess);
+	free(hits);
+	free(scratch);
+	free(refs);
+	return ret;
+}
+
+int loc_judge_compute(struct localize *loc)
+{
+	struct teams teams;
+	int ret;
+
+	if (!(loc->step_ms > 0) || !loc->steps)
+		return 0;
+	ret = teams_init(loc, &teams);
+	if (ret < 0)
+		return ret;
+	link_classes(loc, &teams);
+	ret = judge_in_groups(loc, &teams);
+	if (!ret && teams.count > 1)
+		ret = judge_groups_of_class(loc, &teams);
+	teams_fini(&teams);
+	return ret;
+}
+
+/* ---- stages --------------------------------------------------------------------------------------------------------- */
+
+static float stage_at(const struct localize *loc, size_t rank, size_t step, enum loc_kind kind)
+{
+	const struct loc_cell *cell = loc_cell_at(loc->ranks[rank], loc->first + (uint32_t)step);
+
+	if (!cell)
+		return NAN;
+	if (kind == LOC_CKPT)
+		return cell->ckpt > 0 ? cell->ckpt : NAN;
+	return cell->load;
+}
+
+static int judge_loader(struct localize *loc, double *scratch)
+{
+	struct loc_scan scan = {
+		.subjects = loc->ranks_count, .steps = loc->steps, .floor = FLOOR_STAGE, .noise_factor = NOISE_IN_GROUP
+	};
+	struct loc_hit *hits = calloc(loc->ranks_count, sizeof(*hits));
+	size_t s, i;
+	int ret = -ENOMEM;
+
+	scan.excess = loc_grid_new(scan.subjects, scan.steps);
+	if (!hits || !scan.excess)
+		goto out;
+	for (s = 0; s < loc->steps; s++) {
+		double ref;
+
+		for (i = 0; i < loc->ranks_count; i++)
+			scratch[i] = stage_at(loc, i, s, LOC_DATALOADER);
+		ref = loc_reference(scratch, loc->ranks_count);
+		for (i = 0; i < loc->ranks_count; i++)
+			scan.excess[i][s] = (stage_at(loc, i, s, LOC_DATALOADER) - ref) / loc->step_ms;
+	}
+	ret = loc_scan_run(&scan, hits);
+	for (i = 0; i < loc->ranks_count && !ret; i++) {
+		struct loc_finding f = finding_of(loc, &hits[i], LOC_DATALOADER);
+
+		f.rank = loc->ranks[i]->rank;
+		ret = hits[i].hit ? loc_find(loc, &f) : 0;
+	}
+out:
+	loc_grid_free(scan.excess);
+	free(hits);
+	return ret;
+}
+
+/* Two checkpoints in a row that took a rank much longer than the others */
+static int judge_checkpoints(struct localize *loc, double *scratch)
+{
+	size_t *slow = calloc(2 * loc->ranks_count + 1, sizeof(*slow)); /* step of the last slow one, count */
+	size_t s, i;
+	int ret = slow ? 0 : -ENOMEM;
+
+	for (s = 0; s < loc->steps && !ret; s++) {
+		double ref;
+
+		for (i = 0; i < loc->ranks_count; i++)
+			scratch[i] = stage_at(loc, i, s, LOC_CKPT);
+		ref = loc_reference(scratch, loc->ranks_count);
+		for (i = 0; i < loc->ranks_count && !isnan(ref) && !ret; i++) {
+			double mine = stage_at(loc, i, s, LOC_CKPT);
+			struct loc_hit hit = { true, slow[2 * i], s, s, (mine - ref) / loc->step_ms };
+			struct loc_finding f = finding_of(loc, &hit, LOC_CKPT);
+
+			if (isnan(mine))
+				continue;
+			if (mine < CKPT_RATIO * ref || mine - ref < FLOOR_STAGE * loc->step_ms) {
+				slow[2 * i + 1] = 0;
+				continue;
+			}
+			if (!slow[2 * i + 1]++)
+				slow[2 * i] = s;
+			f.rank = loc->ranks[i]->rank;
+			if (slow[2 * i + 1] == 2)
+				ret = loc_find(loc, &f);
+		}
+	}
+	free(slow);
+	return ret;
+}
+
+int loc_judge_stages(struct localize *loc)
+{
+	double *scratch;
+	int ret = 0;
+
+	if (!(loc->step_ms > 0) || !loc->steps)
+		return 0;
+	scratch = malloc((loc->ranks_count + 1) * sizeof(*scratch));
+	if (!scratch)
+		return -ENOMEM;
+	if (!is_off(loc, LOC_DATALOADER))
+		ret = judge_loader(loc, scratch);
+	if (!ret && !is_off(loc, LOC_CKPT))
+		ret = judge_checkpoints(loc, scratch);
+	free(scratch);
+	return ret;
+}
+
+/* ---- hang ----------------------------------------------------------------------------------------------------------- */
+
+/* Does anybody with a pending operation wait for this rank, i.e. is it behind in their group? */
+static bool is_waited_for(const struct localize *loc, const struct loc_rank *r)
+{
+	size_t i, m;
+
+	for (i = 0; i < loc->ranks_count; i++) {
+		const struct loc_rank *w = loc->ranks[i];
+		const struct loc_group *group = w->pending ? loc_group_find(loc, w->pending) : NULL;
+
+		if (!group || w == r || w->progress <= r->progress)
+			continue;
+		for (m = 0; m < group->members_count; m++)
+			if (group->members[m] == r->rank)
+				return true;
+	}
+	return false;
+}
+
+/* A rank waits if somebody in the group of its pending operation is behind it */
+static bool waits(const struct localize *loc, const struct loc_rank *r)
+{
+	const struct loc_group *group = r->pending ? loc_group_find(loc, r->pending) : NULL;
+	size_t m;
+
+	for (m = 0; group && m < group->members_count; m++) {
+		const struct loc_rank *other = loc_rank_by_number(loc, group->members[m]);
+
+		if (other && other->progress < r->progress)
+			return true;
+	}
+	return false;
+}
+
+int loc_judge_hang(struct localize *loc)
+{
+	double minutes = loc->options.hang_mins > 0 ? loc->options.hang_mins : HANG_MINUTES;
+	size_t i;
+	int ret = 0;
+
+	if (is_off(loc, LOC_HANG) || loc->options.until_ns - loc->end_ns < (int64_t)(minutes * 60e9) || !loc->end_ns)
+		return 0;
+	for (i = 0; i < loc->ranks_count && !ret; i++) {
+		const struct loc_rank *r = loc->ranks[i];
+		uint32_t step = r->cells_count ? r->first_step + (uint32_t)r->cells_count - 1 : 0;
+		struct loc_finding f = {
+			.rank = r->rank,
+			.kind = LOC_HANG,
+			.onset_step = step,
+			.detected_step = step,
+			.last_step = step,
+			.lost_ms = (double)(loc->options.until_ns - loc->end_ns) / 1e6,
+			.group = r->inner,
+			.op = r->inner_op,
+		};
+
+		if (is_waited_for(loc, r) && !waits(loc, r))
+			ret = loc_find(loc, &f);
+	}
+	return ret;
+}

@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * The localiser on jobs made here: a synchronous group ends together, so that a late rank waits least. Each kind of
+ * blame, healthy jobs, and the answers "cannot tell".
+ */
+#include "analyze/localize.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <string.h>
+
+#define MS 1000000
+#define START_NS 1760000000000000000
+#define MAX_RANKS 8
+#define CALLS 12 /* per step: long and short ways in turn */
+
+enum { GROUP = 1, OP = 2 };
+
+/** struct job - what differs from rank to rank */
+struct job {
+	int ranks;
+	unsigned steps;
+	unsigned fault_from;
+	int late; /* rank, -1 = none */
+	double compute_factor; /* of the late rank's ways */
+	double launch_ms; /* before each of its calls */
+	double load_ms; /* more in its loader */
+	unsigned lose_every; /* n-th op is not recorded, 0 = all are */
+	int silent; /* rank whose last calls are missing: it hangs; -1 = none */
+	bool sums; /* always-on sums in place of single calls */
+	struct loc_options options;
+};
+
+static const struct job healthy = {
+	.ranks = 4, .steps = 60, .fault_from = 30, .late = -1, .silent = -1, .compute_factor = 1
+};
+
+static uint32_t seed;
+
+static double noise(void)
+{
+	seed = seed * 1664525 + 1013904223;
+	return 1 + ((double)(seed >> 16) / 65536 - 0.5) / 100;
+}
+
+/* One rank's way before a call */
+static double way_ms(const struct job *job, int rank, unsigned step, unsigned call)
+{
+	double ms = (call % 2 ? 5 : 50) * noise();
+
+	if (rank != job->late || step < job->fault_from)
+		return ms;
+	return ms * job->compute_factor + job->launch_ms;
+}
+
+static struct localize *run(const struct job *job, struct loc_result *result)
+{
+	struct localize *loc = localize_new(&job->options);
+	int64_t now = START_NS, ready[MAX_RANKS];
+	struct loc_rank *ranks[MAX_RANKS];
+	double waited[MAX_RANKS];
+	uint64_t serial = 100;
+	unsigned step, call;
+	int r;
+
+	seed = 1;
+	for (r = 0; r < job->ranks; r++)
+		ranks[r] = localize_rank(loc, r, 0, 0);
+	for (step = 0; step < job->steps; step++) {
+		for (r = 0; r < job->ranks; r++) {
+			double load = 10 * noise() + (r == job->late && step >= job->fault_from ? job->load_ms : 0);
+
+			ready[r] = now + (int64_t)(load * MS);
+			waited[r] = 0;
+			loc_rank_step(ranks[r], &(struct loc_step){ step, now, ready[r], 0 });
+			loc_rank_stage(ranks[r], step, LOC_DATALOADER, load);
+		}
+		for (call = 0; call < CALLS; call++, serial++) {
+			int64_t last = 0, begin[MAX_RANKS];
+			bool hangs = job->silent >= 0 && step == job->steps - 1 && call >= CALLS / 2;
+
+			for (r = 0; r < job->ranks; r++) {
+				begin[r] = ready[r] + (int64_t)(way_ms(job, r, step, call) * MS);
+				last = begin[r] > last ? begin[r] : last;
+			}
+			for (r = 0; r < job->ranks; r++) {
+				struct loc_op op = { GROUP, OP, 1000, serial, begin[r], last + 1 * MS, 0, false };
+
+				if (hangs && (r == job->silent || call > CALLS / 2))
+					continue;
+				if (hangs)
+					op.end_ns = 0;
+				ready[r] = last + 1 * MS;
+				waited[r] += (double)(ready[r] - begin[r]) / MS;
+				if (!job->sums && !(job->lose_every && (serial + (unsigned)r) % job->lose_every == 0))
+					assert_int_equal(loc_rank_op(ranks[r], &op), 0);
+			}
+		}
+		for (r = 0; r < job->ranks && job->sums; r++)
+			loc_rank_sum(ranks[r], &(struct loc_sum){ step, GROUP, OP, waited[r], 12000, false });
+		now = ready[0];
+	}
+	for (r = 0; r < job->ranks; r++)
+		assert_int_equal(loc_rank_done(ranks[r]), 0);
+	assert_int_equal(localize_judge(loc, result), 0);
+	return loc;
+}
+
+static void expect(const struct job *job, enum loc_kind kind)
+{
+	struct loc_result result;
+	struct localize *loc = run(job, &result);
+
+	assert_int_equal(result.verdict, LOC_FOUND);
+	assert_int_equal(result.findings_count, 1);
+	assert_int_equal(result.findings[0].rank, job->late);
+	assert_int_equal(result.findings[0].kind, kind);
+	assert_int_equal(result.findings[0].onset_step, job->fault_from);
+	assert_true(result.findings[0].share > 0.02);
+	localize_free(loc);
+}
+
+static void expect_nobody(const struct job *job, enum loc_verdict verdict, const char *reason)
+{
+	struct loc_result result;
+	struct localize *loc = run(job, &result);
+
+	assert_int_equal(result.verdict, verdict);
+	assert_int_equal(result.findings_count, 0);
+	assert_non_null(strstr(result.reason, reason));
+	localize_free(loc);
+}
+
+static void test_healthy_job_accuses_nobody(void **state)
+{
+	struct job job = healthy;
+
+	expect_nobody(&job, LOC_HEALTHY, "");
+	job.sums = true;
+	expect_nobody(&job, LOC_HEALTHY, "");
+	job.sums = false;
+	job.lose_every = 50;
+	expect_nobody(&job, LOC_HEALTHY, "");
+}
+
+static void test_slow_compute(void **state)
+{
+	struct job job = healthy;
+
+	job.late = 2;
+	job.compute_factor = 1.3;
+	expect(&job, LOC_COMPUTE);
+	job.lose_every = 50; /* 2 % of the records are gone */
+	expect(&job, LOC_COMPUTE);
+	job.ranks = 8;
+	job.late = 7;
+	job.compute_factor = 1.05;
+	expect(&job, LOC_COMPUTE);
+}
+
+/* one pair has nobody else to compare with, and still the one who waits least is late */
+static void test_two_ranks(void **state)
+{
+	struct job job = healthy;
+
+	job.ranks = 2;
+	job.late = 1;
+	job.compute_factor = 1.3;
+	expect(&job, LOC_COMPUTE);
+}
+
+static void test_slow_from_the_start(void **state)
+{
+	struct job job = healthy;
+
+	job.late = 0;
+	job.fault_from = 0;
+	job.compute_factor = 1.2;
+	expect(&job, LOC_COMPUTE);
+}
+
+static void test_late_launch(void **state)
+{
+	struct job job = healthy;
+
+	job.late = 1;
+	job.launch_ms = 10;
+	expect(&job, LOC_LAUNCH);
+}
+
+static void test_slow_loader(void **state)
+{
+	struct job job = healthy;
+
+	job.late = 3;
+	job.load_ms = 100;
+	expect(&job, LOC_DATALOADER);
+}
+
+/* always-on sums alone: own time is what they leave over of the step */
+static void test_sums_alone(void **state)
+{
+	struct job job = healthy;
+
+	job.sums = true;
+	job.late = 2;
+	job.compute_factor = 1.5;
+	expect(&job, LOC_COMPUTE);
+}
+
+static void test_hang(void **state)
+{
+	struct job job = healthy;
+	struct loc_result result;
+	struct localize *loc;
+
+	job.silent = 3;
+	job.options.until_ns = START_NS + (int64_t)3600 * 1000 * MS;
+	loc = run(&job, &result);
+	assert_int_equal(result.verdict, LOC_FOUND);
+	assert_int_equal(result.findings_count, 1);
+	assert_int_equal(result.findings[0].rank, 3);
+	assert_int_equal(result.findings[0].kind, LOC_HANG);
+	localize_free(loc);
+}
+
+static void test_range_and_switches(void **state)
+{
+	struct job job = healthy;
+
+	job.late = 2;
+	job.compute_factor = 1.3;
+	job.options.to_step = 29;
+	expect_nobody(&job, LOC_HEALTHY, "");
+	job.options = (struct loc_options){ .off_kinds = 1u << LOC_COMPUTE };
+	expect_nobody(&job, LOC_HEALTHY, "");
+	job.options = (struct loc_options){ .from_step = 25 };
+	expect(&job, LOC_COMPUTE);
+}
+
+static void test_cannot_tell(void **state)
+{
+	struct job job = healthy;
+	struct loc_result result;
+	struct localize *loc;
+
+	job.ranks = 1;
+	expect_nobody(&job, LOC_CANNOT_TELL, "one rank only");
+	job.ranks = 4;
+	job.steps = 5;
+	expect_nobody(&job, LOC_CANNOT_TELL, "at least");
+
+	loc = localize_new(&(struct loc_options){ 0 });
+	assert_int_equal(localize_judge(loc, &result), 0);
+	assert_int_equal(result.verdict, LOC_NO_DATA);
+	localize_free(loc);
+}
+
+static void test_missing_ranks_are_named(void **state)
+{
+	struct job job = healthy;
+	struct loc_result result;
+	struct localize *loc = localize_new(&job.options);
+
+	localize_world(loc, 3);
+	loc_rank_done(localize_rank(loc, 1, 0, 0));
+	assert_int_equal(localize_judge(loc, &result), 0);
+	assert_int_equal(result.verdict, LOC_CANNOT_TELL);
+	localize_free(loc);
+
+	loc = run(&job, &result);
+	localize_world(loc, 6);
+	assert_int_equal(localize_judge(loc, &result), 0);
+	assert_string_equal(result.reason, "no data of rank 4, 5");
+	localize_free(loc);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_healthy_job_accuses_nobody),
+		cmocka_unit_test(test_slow_compute),
+		cmocka_unit_test(test_two_ranks),
+		cmocka_unit_test(test_slow_from_the_start),
+		cmocka_unit_test(test_late_launch),
+		cmocka_unit_test(test_slow_loader),
+		cmocka_unit_test(test_sums_alone),
+		cmocka_unit_test(test_hang),
+		cmocka_unit_test(test_range_and_switches),
+		cmocka_unit_test(test_cannot_tell),
+		cmocka_unit_test(test_missing_ranks_are_named),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
