@@ -11,13 +11,16 @@
 #include "agent/threads.h"
 #include "safe/clock.h"
 #include "safe/siglog.h"
+#include "wire/plugin_spec.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #define PAIRS_MAX 40
 #define PAIR_BYTES 8192
+#define STAGES_DEADLINE_MS 2000
 
 static const char *const source_names[POOL_SRC_COUNT] = {
 	[POOL_SRC_STAGE] = "stage", [POOL_SRC_COMM] = "comm",	[POOL_SRC_STEP] = "step",     [POOL_SRC_IO] = "io",
@@ -351,13 +354,39 @@ static void answer_disable(const struct request *req, struct ctl_msg *answer, st
 		put_verdict(answer, ret, wait->said.text);
 }
 
+/* The always-on layer is no plugin, but can be switched like one: bits first on the way out, last on the way in. */
+static void answer_stages(bool on, struct ctl_msg *answer)
+{
+	const char *why = python_off_reason();
+	int ret;
+
+	if (!on)
+		pool_switch(&agent.pool, PLUGIN_BIT_STAGES | PLUGIN_BIT_COMM, false);
+	ret = python_stages_switch(on, STAGES_DEADLINE_MS);
+	if (on)
+		pool_switch(&agent.pool, PLUGIN_BIT_STAGES | PLUGIN_BIT_COMM, true);
+	if (ret == -ETIMEDOUT)
+		put_verdict(answer, 0, "the job holds the interpreter lock: carried out as soon as it lets go");
+	else
+		put_verdict(answer, ret, ret < 0 ? why ? why : "no Python functions are traced in this process" : NULL);
+}
+
+static bool names_stages(const void *payload, uint32_t bytes)
+{
+	char name[16];
+
+	return ctl_get(payload, bytes, CTL_KEY_PLUGIN, name, sizeof(name)) > 0 && !strcasecmp(name, "stages");
+}
+
 static void answer_request(const struct ctl_frame *frame, const void *payload, struct ctl_msg *answer,
 			   struct ctl_wait *wait)
 {
 	static struct request req; /* the control thread's alone */
 	struct st_err err = { 0 };
 
-	if (read_request(&req, payload, frame->payload_bytes, &err) < 0)
+	if (names_stages(payload, frame->payload_bytes))
+		answer_stages(frame->verb == CTL_ENABLE, answer);
+	else if (read_request(&req, payload, frame->payload_bytes, &err) < 0)
 		put_verdict(answer, err.code, err.text);
 	else if (frame->verb == CTL_ENABLE)
 		answer_enable(&req, answer);

@@ -320,8 +320,11 @@ static void pass(bool last)
 	if (wishes || last)
 		drain_retry_now(io.drain);
 	if (wishes & IO_DUMP) {
+		uint64_t now_ns = clock_mono_ns();
+
 		flight_put_open();
-		result.dumped = drain_dump_flight(io.drain, clock_mono_ns() - FLIGHT_SPAN_NS, &result.err);
+		result.dumped =
+			drain_dump_flight(io.drain, now_ns > FLIGHT_SPAN_NS ? now_ns - FLIGHT_SPAN_NS : 0, &result.err);
 		if (result.dumped < 0)
 			ret = result.dumped;
 	}

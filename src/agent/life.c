@@ -6,7 +6,6 @@
  */
 #include "agent/life.h"
 
-#include "agent/comm.h"
 #include "agent/ctl_server.h"
 #include "agent/env.h"
 #include "agent/identity.h"
@@ -127,7 +126,6 @@ int life_threads_start(void)
 	}
 	if (python_present()) {
 		python_configure(&options);
-		comm_prepare();
 		/* without it there are no stages; everything else works */
 		thread_start(THREAD_PY, python_loop);
 	}

@@ -24,7 +24,7 @@ void meta_part(char *out, size_t room, const char *text)
 	for (i = 0; text[i] && i < room - 1; i++) {
 		unsigned char c = (unsigned char)text[i];
 
-		out[i] = c <= ' ' || c == '/' || c == 127 || (c == '.' && !i) ? '_' : (char)c;
+		out[i] = c <= ' ' || c == '/' || c == ':' || c == 127 || (c == '.' && !i) ? '_' : (char)c;
 	}
 	out[i] = 0;
 }

@@ -20,7 +20,7 @@ void meta_origin(struct msg_origin *origin);
  */
 int meta_write(const struct io_status *status, bool ended, struct st_err *err);
 
-/** meta_part - a text as one part of a path: blanks, slashes and control characters become '_'. Context: any. */
+/** meta_part - a text as one part of a path: blanks, slashes, colons and control characters become '_'. Context: any. */
 void meta_part(char *out, size_t room, const char *text);
 
 #endif

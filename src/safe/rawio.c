@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -109,4 +110,30 @@ int sys_lstat(const char *path, struct stat *st)
 int sys_stat(const char *path, struct stat *st)
 {
 	return stat_at(AT_FDCWD, path, st, 0);
+}
+
+struct linux_dirent64 {
+	uint64_t d_ino;
+	int64_t d_off;
+	unsigned short d_reclen;
+	unsigned char d_type;
+	char d_name[];
+};
+
+int sys_dir_each(int dir, int (*visit)(void *ctx, const char *name, uint64_t inode), void *ctx)
+{
+	char buf[4096] __attribute__((aligned(8)));
+	long n, at;
+	int ret = 0;
+
+	while (ret == 0 && (n = syscall(SYS_getdents64, dir, buf, sizeof(buf))) > 0) {
+		for (at = 0; at < n && ret == 0;) {
+			const struct linux_dirent64 *entry = (const struct linux_dirent64 *)(buf + at);
+
+			at += entry->d_reclen;
+			if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+				ret = visit(ctx, entry->d_name, entry->d_ino);
+		}
+	}
+	return ret ? ret : n < 0 ? -errno : 0;
 }

@@ -37,4 +37,13 @@ int sys_fstat(int fd, struct stat *st);
 int sys_lstat(const char *path, struct stat *st);
 int sys_stat(const char *path, struct stat *st);
 
+/**
+ * sys_dir_each - names in a directory, without the allocation of opendir
+ * @dir: descriptor opened with O_DIRECTORY, at its beginning
+ * @visit: called for each name but "." and ".."; not 0 ends the walk
+ *
+ * Context: thread. Return: 0, what @visit returned, or -errno.
+ */
+int sys_dir_each(int dir, int (*visit)(void *ctx, const char *name, uint64_t inode), void *ctx);
+
 #endif

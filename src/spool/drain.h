@@ -106,6 +106,15 @@ int drain_dump_flight(struct drain *d, uint64_t since_ns, struct st_err *err);
  */
 int drain_redirect(struct drain *d, const char *dump_path, struct st_err *err);
 
+/**
+ * drain_adopt - go on where a dead process stopped (recover)
+ *
+ * Takes identity, finished ranges and files from the pool's header, cuts each file to its committed length. From then on
+ * chunks of the dead owner count as handed back. Context: tool, thread. Return: files adopted; -ENOENT when the process
+ * never recorded; -errno.
+ */
+int drain_adopt(struct drain *d, struct st_err *err);
+
 /** drain_remote - is @path (or its nearest existing parent) on a network file system? Context: thread, tool. */
 bool drain_remote(const char *path);
 

@@ -121,41 +121,26 @@ static bool is_this_one(uint32_t pid, const struct owner *owner)
 	return start == owner->start || inode_of(path) != inode_of("/proc/self/ns/time");
 }
 
-struct linux_dirent64 {
-	uint64_t d_ino;
-	int64_t d_off;
-	unsigned short d_reclen;
-	unsigned char d_type;
-	char d_name[];
-};
+static int look_for(void *ctx, const char *name, uint64_t inode)
+{
+	uint32_t pid = (uint32_t)strtoul(name, NULL, 10);
 
-/* All processes, for a root that sees them all. getdents64 itself: opendir allocates. */
+	(void)inode;
+	return pid && is_this_one(pid, ctx);
+}
+
+/* All processes, for a root that sees them all. */
 static enum owner_life life_elsewhere(const struct owner *owner)
 {
-	char buf[4096] __attribute__((aligned(8)));
-	enum owner_life life = OWNER_DEAD;
-	long n;
-	int fd;
+	struct owner copy = *owner;
+	int fd, ret;
 
 	fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0)
 		return OWNER_UNKNOWN;
-	while (life == OWNER_DEAD && (n = syscall(SYS_getdents64, fd, buf, sizeof(buf))) > 0) {
-		long at;
-
-		for (at = 0; at < n && life == OWNER_DEAD;) {
-			struct linux_dirent64 *entry = (struct linux_dirent64 *)(buf + at);
-			uint32_t pid = (uint32_t)strtoul(entry->d_name, NULL, 10);
-
-			at += entry->d_reclen;
-			if (pid && is_this_one(pid, owner))
-				life = OWNER_ALIVE;
-		}
-	}
-	if (life == OWNER_DEAD && n < 0)
-		life = OWNER_UNKNOWN;
+	ret = sys_dir_each(fd, look_for, &copy);
 	close(fd);
-	return life;
+	return ret > 0 ? OWNER_ALIVE : ret == 0 ? OWNER_DEAD : OWNER_UNKNOWN;
 }
 
 enum owner_life owner_life(const struct owner *owner)

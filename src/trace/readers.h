@@ -22,6 +22,7 @@ struct format {
 				  struct st_err *err);
 };
 
+extern const struct format format_tracedat, format_ftrace_text;
 extern const struct format format_timeline_pb, format_timeline_json, format_markers;
 
 /** reader_init - common part of a reader: copies @path, numbers the source. Return: 0 or -ENOMEM with @err. */

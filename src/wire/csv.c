@@ -61,9 +61,11 @@ void csv_marker_put(struct csv_writer *w, const struct csv_marker *m)
 		w->used = start;
 }
 
-size_t csv_comm_name(char *text, size_t room, const char *op, const char *group, const char *dtype, uint64_t count)
+size_t csv_comm_name(char *text, size_t room, struct msg_text op, struct msg_text group, struct msg_text dtype,
+		     uint64_t count)
 {
-	int n = snprintf(text, room, "comm:%s!%s!%s!%llu", op, group, dtype, (unsigned long long)count);
+	int n = snprintf(text, room, "comm:%.*s!%.*s!%.*s!%llu", (int)op.bytes, op.at, (int)group.bytes, group.at,
+			 (int)dtype.bytes, dtype.at, (unsigned long long)count);
 	size_t bytes = n < 0 ? 0 : (size_t)n < room ? (size_t)n : room - 1;
 	size_t i;
 

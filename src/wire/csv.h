@@ -6,6 +6,8 @@
 #ifndef WIRE_CSV_H
 #define WIRE_CSV_H
 
+#include "wire/messages.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -49,6 +51,7 @@ void csv_marker_put(struct csv_writer *w, const struct csv_marker *m);
  *
  * Context: thread, tool. Return: bytes, never more than @room; commas and control characters become '!'.
  */
-size_t csv_comm_name(char *text, size_t room, const char *op, const char *group, const char *dtype, uint64_t count);
+size_t csv_comm_name(char *text, size_t room, struct msg_text op, struct msg_text group, struct msg_text dtype,
+		     uint64_t count);
 
 #endif

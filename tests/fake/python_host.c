@@ -7,6 +7,7 @@
  * Environment: FAKE_START=1 starts the thread in the constructor (as SYSTRACE_ENABLE=1 does), FAKE_LIST names the list.
  */
 #include "agent/agent.h"
+#include "agent/python/hook.h"
 #include "agent/python/python.h"
 #include "agent/stage.h"
 #include "safe/clock.h"
@@ -100,6 +101,16 @@ long fake_count(const char *spec, int what)
 	const long all[] = { t->enters, t->leaves, t->raised, t->args, t->kwargs, t->deepest };
 
 	return all[what];
+}
+
+/* functions attached for a row now */
+long fake_attached(const char *spec)
+{
+	long n = 0;
+
+	for (unsigned int i = 0; i < hook_count; i++)
+		n += hooks[i].attached && strcmp(hooks[i].fn.spec, spec) == 0;
+	return n;
 }
 
 long fake_gc_count(void)

@@ -63,7 +63,7 @@ struct rewrite {
 	const struct code311 *in;
 	struct instr *instr;
 	uint32_t count;
-	uint32_t *index; /* old unit -> instruction that begins there, or UINT32_MAX; one entry more for the end */
+	uint32_t *owner; /* old unit -> instruction it belongs to; one entry more for the end */
 	uint32_t units;
 	uint8_t prologue[2 * (2 + 2 * CODE311_MAX_ARGS + 4)];
 	uint32_t prologue_units;
@@ -100,6 +100,14 @@ static uint32_t instr_units(const struct instr *i)
 	return i->put_in + i->extended + 1u + i->caches;
 }
 
+/* the instruction that begins at an old unit (the end counts as one), or UINT32_MAX */
+static uint32_t instr_at(const struct rewrite *r, uint32_t old)
+{
+	if (old > r->units || r->instr[r->owner[old]].old != old)
+		return UINT32_MAX;
+	return r->owner[old];
+}
+
 /* ---- reading ---------------------------------------------------------------------------------------------------- */
 
 static const char *read_instr(struct rewrite *r, uint32_t *unit)
@@ -130,7 +138,9 @@ static const char *read_instr(struct rewrite *r, uint32_t *unit)
 		return "a generator or coroutine function";
 	if (i->op == OP_RETURN_VALUE)
 		i->put_in = EPILOGUE_UNITS;
-	r->index[i->old] = r->count++;
+	for (uint32_t u = i->old; u < at; u++)
+		r->owner[u] = r->count;
+	r->count++;
 	*unit = at;
 	return NULL;
 }
@@ -140,14 +150,13 @@ static const char *read_code(struct rewrite *r)
 	uint32_t unit = 0;
 	const char *why;
 
-	for (unit = 0; unit <= r->units; unit++)
-		r->index[unit] = UINT32_MAX;
 	for (unit = 0; unit < r->units;) {
 		why = read_instr(r, &unit);
 		if (why)
 			return why;
 	}
-	r->index[r->units] = r->count;
+	r->owner[r->units] = r->count;
+	r->instr[r->count].old = r->units;
 	for (uint32_t n = 0; n < r->count; n++) {
 		struct instr *i = &r->instr[n];
 		int64_t to;
@@ -162,9 +171,9 @@ static const char *read_code(struct rewrite *r)
 			continue;
 		/* relative to the unit behind the opcode; none of these has caches in 3.11 */
 		to = (int64_t)i->old + i->extended + 1 + (int64_t)i->jump * (int64_t)i->arg;
-		if (to < 0 || to >= r->units || r->index[to] == UINT32_MAX)
+		if (to < 0 || to >= r->units || instr_at(r, (uint32_t)to) == UINT32_MAX)
 			return "a jump leads to no instruction";
-		i->target = r->index[to];
+		i->target = instr_at(r, (uint32_t)to);
 	}
 	return r->first ? NULL : "its bytecode has no RESUME";
 }
@@ -278,12 +287,6 @@ static uint8_t *exc_put(uint8_t *p, uint32_t value, uint8_t first)
 	return p;
 }
 
-/* the instruction that began at an old unit, or UINT32_MAX */
-static uint32_t instr_at(const struct rewrite *r, uint32_t old)
-{
-	return old > r->units ? UINT32_MAX : r->index[old];
-}
-
 /* One range, in pieces without the RETURN_VALUEs: these raise nothing, and behind their POP_TOP the stack is one lower */
 static uint8_t *put_ranges(const struct rewrite *r, uint8_t *q, uint32_t from, uint32_t to, uint32_t handler,
 			   uint32_t depth)
@@ -334,6 +337,15 @@ static const char *write_exceptions(const struct rewrite *r, struct code311 *out
 	return NULL;
 }
 
+/* Where an old unit is now: an instruction's first one at what was put in before it, the others (entries of the line
+ * table may end inside a long instruction's caches) as far from its end as before */
+static uint32_t unit_now(const struct rewrite *r, uint32_t old)
+{
+	const struct instr *i = &r->instr[r->owner[old]];
+
+	return i->old == old ? i->now : i[1].now - (i[1].old - old);
+}
+
 /* Line table: entries of 1..8 units; a head byte 0x80 | code << 3 | units - 1, then varints or columns by code */
 #define LINE_CODE(head) ((head) >> 3 & 15)
 enum { LINE_ONE_0 = 10, LINE_ONE_2 = 12, LINE_NO_COLUMNS = 13, LINE_LONG = 14, LINE_NONE = 15 };
@@ -380,11 +392,11 @@ static const char *write_lines(const struct rewrite *r, struct code311 *out)
 	while (p < end) {
 		size_t rest = line_rest(p + 1, end);
 		uint8_t code = LINE_CODE(*p);
-		uint32_t units = (*p & 7u) + 1, next = instr_at(r, old + units), len;
+		uint32_t units = (*p & 7u) + 1, next, len;
 
-		if (!(*p & 128) || next == UINT32_MAX)
+		if (!(*p & 128) || units > r->units - old)
 			return "its line table has an unknown form";
-		next = r->instr[next].now;
+		next = unit_now(r, old + units);
 		if ((code == LINE_NO_COLUMNS || code == LINE_LONG) && rest == 0)
 			return "its line table has an unknown form";
 		len = next - now;
@@ -444,8 +456,8 @@ const char *code311_rewrite(const struct code311 *in, unsigned int konst, const 
 		return "it has too many constants or arguments";
 	make_prologue(&r, konst, args, arg_count);
 	r.instr = calloc(r.units + 1, sizeof(*r.instr));
-	r.index = malloc((r.units + 1) * sizeof(*r.index));
-	if (!r.instr || !r.index)
+	r.owner = malloc((r.units + 1) * sizeof(*r.owner));
+	if (!r.instr || !r.owner)
 		goto out;
 	why = read_code(&r);
 	if (why)
@@ -458,7 +470,7 @@ const char *code311_rewrite(const struct code311 *in, unsigned int konst, const 
 		why = write_lines(&r, out);
 out:
 	free(r.instr);
-	free(r.index);
+	free(r.owner);
 	if (why)
 		code311_fini(out);
 	return why;

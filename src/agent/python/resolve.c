@@ -151,6 +151,8 @@ static const char *why_not(struct pyobj *obj)
 		return "a ScriptFunction runs without the interpreter";
 	if (obj->type == py.PyProperty_Type)
 		return "a property";
+	if (strcmp(name, "classmethod_descriptor") == 0)
+		return "a native class method";
 	if (py_is(obj, py.PyType_Type))
 		return "a class: name its method";
 	if (py_is(obj, py.PyModule_Type))

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* Origin of an existing file; see whose.h. */
+#include "spool/whose.h"
+#include "safe/pool.h"
+#include "safe/rawio.h"
+#include "wire/messages.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define HEAD_BYTES (64u * 1024u)
+
+static void copy_text(char *to, size_t room, struct msg_text text)
+{
+	size_t n = text.bytes < room ? text.bytes : room - 1;
+
+	memcpy(to, text.at, n);
+	to[n] = 0;
+}
+
+static void from_pb(const void *data, size_t bytes, struct whose *whose)
+{
+	struct pb_reader reader;
+	struct pb_field field;
+	struct msg_origin origin;
+
+	pb_read(&reader, data, bytes);
+	while (pb_next(&reader, &field) > 0) {
+		if (field.number != MSG_PYTORCH_origin || field.wire != PB_BYTES ||
+		    msg_origin_read(&origin, field.data, field.bytes) < 0)
+			continue;
+		copy_text(whose->host, sizeof(whose->host), origin.host);
+		copy_text(whose->boot_id, sizeof(whose->boot_id), origin.boot_id);
+		whose->pid = origin.pid;
+		whose->proc_start = origin.proc_start;
+		whose->wall_minus_mono_ns = origin.wall_minus_mono_ns;
+		whose->known = true;
+		return;
+	}
+}
+
+/* Value of a key as our own writer spells it; NULL when it is not there. */
+static const char *json_find(const char *text, const char *key)
+{
+	const char *at = strstr(text, key);
+
+	return at ? at + strlen(key) : NULL;
+}
+
+static void json_copy(const char *text, const char *key, char *to, size_t room)
+{
+	const char *at = json_find(text, key);
+	const char *end = at ? strchr(at, '"') : NULL;
+
+	if (end)
+		copy_text(to, room, (struct msg_text){ at, (size_t)(end - at) });
+}
+
+static void from_json(const char *text, struct whose *whose)
+{
+	const char *pid, *start, *offset;
+
+	text = strstr(text, "\"origin\":[{");
+	if (!text)
+		return;
+	pid = json_find(text, "\"pid\":");
+	start = json_find(text, "\"proc_start\":");
+	offset = json_find(text, "\"wall_minus_mono_ns\":");
+	if (!pid || !start || !offset)
+		return;
+	json_copy(text, "\"host\":\"", whose->host, sizeof(whose->host));
+	json_copy(text, "\"boot_id\":\"", whose->boot_id, sizeof(whose->boot_id));
+	whose->pid = (uint32_t)strtoul(pid, NULL, 10);
+	whose->proc_start = strtoull(start, NULL, 10);
+	whose->wall_minus_mono_ns = strtoll(offset, NULL, 10);
+	whose->known = true;
+}
+
+int whose_file(int fd, const char *path, struct whose *whose)
+{
+	static char head[HEAD_BYTES];
+	char sidecar[POOL_PATH + 16];
+	ssize_t n = sys_pread_all(fd, head, sizeof(head) - 1, 0);
+
+	memset(whose, 0, sizeof(*whose));
+	if (n < 0)
+		return (int)n;
+	head[n] = 0;
+	if (head[0] == '{') {
+		from_json(head, whose);
+	} else if (!strncmp(head, "Flag,", 5)) {
+		snprintf(sidecar, sizeof(sidecar), "%s.meta.json", path);
+		sys_read_file(sidecar, head, sizeof(head));
+		from_json(head, whose);
+	} else {
+		from_pb(head, (size_t)n, whose);
+	}
+	return 0;
+}

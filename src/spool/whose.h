@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Whose file is this? Reads the Origin at the head of a file that stands where a sink wants to write: protobuf, our own
+ * JSON, or a CSV's sidecar. Only for that question (spool/out.c); real reading is done in trace/.
+ */
+#ifndef SPOOL_WHOSE_H
+#define SPOOL_WHOSE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct whose {
+	bool known; /* an Origin was found */
+	char host[128];
+	char boot_id[40];
+	uint32_t pid;
+	uint64_t proc_start;
+	int64_t wall_minus_mono_ns;
+};
+
+/** whose_file - Context: thread, tool (64 KiB static buffer: one thread at a time). Return: 0 or -errno. */
+int whose_file(int fd, const char *path, struct whose *whose);
+
+#endif
