@@ -19,11 +19,13 @@
 extern const struct command cmd_convert;
 extern const struct command cmd_failslow;
 extern const struct command cmd_localize;
+extern const struct command cmd_recover;
 
 const struct command *const commands[] = {
 	&cmd_convert,
 	&cmd_failslow,
 	&cmd_localize,
+	&cmd_recover,
 	NULL,
 };
 
