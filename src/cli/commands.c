@@ -14,26 +14,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- the commands: add one declaration and one row ------------------------------------------------------------------ */
+/* --- the commands: one line each, in the order of the list; C(name) is cmd_<name> of cmd_<name>.c ------------------ */
 
-extern const struct command cmd_convert;
-extern const struct command cmd_failslow;
-extern const struct command cmd_localize;
-extern const struct command cmd_recover;
+#define COMMANDS(C) \
+	C(convert)  \
+	C(failslow) \
+	C(localize) \
+	C(recover)  \
+	C(doctor)
 
-const struct command *const commands[] = {
-	&cmd_convert,
-	&cmd_failslow,
-	&cmd_localize,
-	&cmd_recover,
-	NULL,
-};
+/* The kinds of `systrace convert`, likewise: C(name) is convert_<name> of cmd_convert_<name>.c. */
+#define CONVERT_KINDS(C)
 
-/* --- the kinds of `systrace convert`: likewise ------------------------------------------------------------------------- */
+#define DECLARE_COMMAND(name) extern const struct command cmd_##name;
+#define DECLARE_KIND(name) extern const struct command convert_##name;
+#define COMMAND_ROW(name) &cmd_##name,
+#define KIND_ROW(name) &convert_##name,
 
-const struct command *const convert_kinds[] = {
-	NULL,
-};
+COMMANDS(DECLARE_COMMAND)
+CONVERT_KINDS(DECLARE_KIND)
+
+const struct command *const commands[] = { COMMANDS(COMMAND_ROW) NULL };
+const struct command *const convert_kinds[] = { CONVERT_KINDS(KIND_ROW) NULL };
 
 const struct command cmd_convert = {
 	.name = "convert",

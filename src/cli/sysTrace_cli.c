@@ -5,6 +5,7 @@
  */
 #include "base/near.h"
 #include "base/num.h"
+#include "cli/build_info.h"
 #include "cli/cli_help.h"
 #include "cli/cli_status.h"
 #include "cli/command.h"
@@ -175,25 +176,12 @@ static void order_free(struct order *order)
 
 /* --- probes -------------------------------------------------------------------------------------------------------- */
 
-/* Is `systrace probe` part of this build? */
-static bool have_probe(void)
-{
-	for (size_t i = 0; commands[i]; i++)
-		if (strcmp(commands[i]->name, "probe") == 0)
-			return true;
-	return false;
-}
-
 /* A plugin that only a probe can record, in a build without one. */
 static int refuse_probe(const struct order *order)
 {
-	char in_agent[128] = "";
-	size_t used = 0;
+	char in_agent[128];
 
-	for (int id = 0; id < PLUGIN_COUNT; id++)
-		if (plugin_specs[id].where & RUNS_IN_AGENT)
-			used += (size_t)snprintf(in_agent + used, sizeof(in_agent) - used, "%s%s", used ? ", " : "",
-						 plugin_specs[id].name);
+	build_agent_plugins(in_agent, sizeof(in_agent));
 	return cmd_error(
 		"%s is not in this build: 'systrace probe' records it, from outside the job, and this build has no probe. "
 		"What the job's own agent records: %s",
@@ -269,33 +257,6 @@ static void choice_free(struct choice *choice)
 	free(choice->stand_ins);
 }
 
-/* Where the library of this build lies, for the advice below. */
-static void library_path(char *out, size_t room)
-{
-	static const char *const places[] = { "", "/../lib", "/../lib64", "/../lib/x86_64-linux-gnu",
-					      "/../lib/aarch64-linux-gnu" };
-	char self[512], path[600];
-	ssize_t len = readlink("/proc/self/exe", self, sizeof(self) - 1);
-
-	snprintf(out, room, "<path>/libsysTrace.so");
-	if (len <= 0)
-		return;
-	self[len] = '\0';
-	if (strrchr(self, '/'))
-		*strrchr(self, '/') = '\0';
-	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-		char *real;
-
-		snprintf(path, sizeof(path), "%s%s/libsysTrace.so", self, places[i]);
-		real = realpath(path, NULL);
-		if (real) {
-			snprintf(out, room, "%s", real);
-			free(real);
-			return;
-		}
-	}
-}
-
 static int no_agent(const struct order *order, const struct targets *targets)
 {
 	size_t dormant = targets_count(targets, TARGET_DORMANT);
@@ -313,7 +274,7 @@ static int no_agent(const struct order *order, const struct targets *targets)
 			"such as torch is imported.\nTo record from the start, begin the job with SYSTRACE_ENABLE=1 in "
 			"its environment.%s",
 			dormant, dormant == 1 ? " has" : "es have", hidden);
-	library_path(library, sizeof(library));
+	build_library(library, sizeof(library));
 	return cmd_nothing("no process on this host has libsysTrace.so loaded. Start the job with it:\n"
 			   "  LD_PRELOAD=%s python train.py%s",
 			   library, hidden);
@@ -429,7 +390,7 @@ static int run_order(const struct cli_action *action, const struct options *opts
 	int status = take_order(&order, action, opts);
 
 	if (status == CMD_OK && order.plugin >= 0 && !(plugin_specs[order.plugin].where & RUNS_IN_AGENT) &&
-	    !have_probe())
+	    !build_has_probe())
 		status = refuse_probe(&order);
 	else if (status == CMD_OK)
 		status = take_plugin_pids(&order);

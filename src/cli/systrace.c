@@ -5,6 +5,7 @@
  */
 #include "base/near.h"
 #include "cli/command.h"
+#include "cli/man.h"
 #include "cli/term.h"
 
 #include <stdio.h>
@@ -32,6 +33,22 @@ static void print_names(void)
 		for (size_t k = 0; commands[i]->kinds && commands[i]->kinds[k]; k++)
 			printf("%s %s\n", commands[i]->name, commands[i]->kinds[k]->name);
 	}
+}
+
+static void print_man(void)
+{
+	man_head("systrace", "tracing and diagnosis of AI training jobs");
+	puts(".SH SYNOPSIS\n.B systrace\n<command> [options]\n.SH COMMANDS");
+	for (size_t i = 0; commands[i]; i++) {
+		if (commands[i]->hidden)
+			continue;
+		fputs(".TP\n.BR systrace\\-", stdout);
+		man_text(commands[i]->name);
+		puts(" (1)");
+		man_text(commands[i]->summary);
+		putchar('\n');
+	}
+	puts(".SH SEE ALSO\n.BR sysTrace_cli (1)");
 }
 
 static int unknown_command(const char *word)
@@ -63,6 +80,10 @@ int main(int argc, char **argv)
 	}
 	if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0) {
 		print_list();
+		return finished();
+	}
+	if (strcmp(word, "--man") == 0) {
+		print_man();
 		return finished();
 	}
 	if (strcmp(word, "--version") == 0) {
