@@ -23,13 +23,13 @@
 	C(recover)  \
 	C(doctor)
 
-/* The kinds of `systrace convert`, likewise: C(name) is convert_<name> of cmd_convert_<name>.c. */
+/* The kinds of `systrace convert`, likewise: C(name) is cmd_convert_<name> of cmd_convert_<name>.c. */
 #define CONVERT_KINDS(C)
 
 #define DECLARE_COMMAND(name) extern const struct command cmd_##name;
-#define DECLARE_KIND(name) extern const struct command convert_##name;
+#define DECLARE_KIND(name) extern const struct command cmd_convert_##name;
 #define COMMAND_ROW(name) &cmd_##name,
-#define KIND_ROW(name) &convert_##name,
+#define KIND_ROW(name) &cmd_convert_##name,
 
 COMMANDS(DECLARE_COMMAND)
 CONVERT_KINDS(DECLARE_KIND)
