@@ -166,7 +166,7 @@ static const char *make_types(void)
 	return NULL;
 }
 
-/* Which locals are handed over to stage_enter: collectives' arguments, nobody else's */
+/* Which locals are handed over to stage_enter: collectives' arguments, optimizers' self, nobody else's */
 static unsigned int choose_args(struct py_hook *hook, struct pyobj *code, struct code311_arg *args)
 {
 	long flags = py_long_attr(code, "co_flags", 0), positional = py_long_attr(code, "co_argcount", 0);
@@ -175,9 +175,11 @@ static unsigned int choose_args(struct py_hook *hook, struct pyobj *code, struct
 	unsigned int n = 0;
 
 	hook->marker.packed = false;
-	if (hook->fn.role != ROLE_COMM || !names || !cells)
+	if ((hook->fn.role != ROLE_COMM && hook->fn.role != ROLE_OPTIMIZER_STEP) || !names || !cells)
 		goto out;
 	n = positional < CODE311_MAX_ARGS ? (unsigned int)positional : CODE311_MAX_ARGS;
+	if (hook->fn.role == ROLE_OPTIMIZER_STEP && n > 1)
+		n = 1;
 	if (n == 0 && (flags & PY_CO_VARARGS) && (flags & PY_CO_VARKEYWORDS) &&
 	    py_long_attr(code, "co_kwonlyargcount", 1) == 0) { /* a decorator's wrapper(*args, **kwargs) */
 		hook->marker.packed = true;
