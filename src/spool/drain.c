@@ -470,14 +470,40 @@ struct batch {
 	uint64_t flight_next;
 };
 
-/* Markers of the flight ring, as records of the process. */
+/* One marker of the flight ring, as the record it would have been. */
+static int put_flown(struct drain *d, const struct comm_flight *call)
+{
+	struct rec_comm comm = {
+		.head = { .bytes = sizeof(comm), .type = REC_COMM, .step = call->step },
+		.begin_ns = call->begin_ns,
+		.dur_ns = call->dur_ns,
+		.count = call->count,
+		.op = call->op,
+		.group = call->group,
+		.dtype = call->dtype,
+		.seq = call->seq,
+	};
+	struct sink_rec rec = {
+		.head = &comm.head,
+		.pid = call->pid,
+		.tid = call->tid,
+		.comm = "",
+		.worker = call->pid != d->pool->head->owner_pid,
+	};
+
+	if (call->flags & FLIGHT_RAISED)
+		comm.head.flags |= STAGE_RAISED;
+	if (call->flags & FLIGHT_OPEN)
+		comm.head.flags |= STAGE_CUT;
+	return put_record(d, &rec);
+}
+
 static int put_flight(struct drain *d, struct batch *b)
 {
 	struct pool_header *head = d->pool->head;
 	uint64_t end = atomic_load_explicit(&head->flight_head, memory_order_acquire);
-	uint8_t slot[POOL_FLIGHT_BYTES];
-	struct rec_comm comm = { .head = { .bytes = sizeof(comm), .type = REC_COMM } };
-	struct sink_rec rec = { .head = &comm.head, .pid = head->owner_pid, .tid = head->owner_pid, .comm = "" };
+	uint64_t slot[POOL_FLIGHT_BYTES / sizeof(uint64_t)];
+	const struct comm_flight *call = (const void *)slot;
 	uint64_t n = d->flight_next;
 	int ret = 0;
 
@@ -486,9 +512,8 @@ static int put_flight(struct drain *d, struct batch *b)
 	for (; n < end && ret == 0; n++) {
 		if (!pool_flight_get(head, n, slot))
 			continue;
-		memcpy(&comm.begin_ns, slot, sizeof(comm) - sizeof(comm.head));
-		if (comm.begin_ns >= b->since_ns)
-			ret = put_record(d, &rec);
+		if (call->begin_ns >= b->since_ns && !(call->flags & FLIGHT_WRITTEN))
+			ret = put_flown(d, call);
 	}
 	b->flight_next = n;
 	return ret;

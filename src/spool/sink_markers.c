@@ -84,10 +84,12 @@ static int markers_put(struct sink *s, const struct sink_rec *rec)
 	row.name = name;
 	row.name_bytes = marker_name(s, comm, name, sizeof(name));
 	csv_marker_put(&w, &row);
-	row.flag = CSV_MARKER_END;
-	row.wall_ns += comm->dur_ns;
-	row.name_bytes = 0;
-	csv_marker_put(&w, &row);
+	if (!(comm->head.flags & STAGE_CUT)) { /* still running: a start row is all there is */
+		row.flag = CSV_MARKER_END;
+		row.wall_ns += comm->dur_ns;
+		row.name_bytes = 0;
+		csv_marker_put(&w, &row);
+	}
 	return w.full ? -EMSGSIZE : out_put(&s->out, w.data, w.used);
 }
 

@@ -36,7 +36,7 @@ enum rec_type {
 	REC_NONE,
 	REC_STAGE,
 	REC_STEP,
-	REC_COMM, /* one collective call; also the form of a flight ring slot (without head) */
+	REC_COMM, /* one collective call; STAGE_CUT: it has not returned, dur_ns is its time so far */
 	REC_COMM_SUM, /* one step's calls of one operation and group */
 	REC_GC,
 	REC_NOTE, /* text for people: back-offs, renumbering, what was given up */
