@@ -28,6 +28,7 @@
 #include <unistd.h>
 
 #define CLIENTS 16
+#define BACKLOG 128
 #define CLIENT_LIMIT_NS 5000000000u /* for a whole request, and for taking the answer */
 #define ANSWER_LIMIT_NS 15000000000u /* for the io thread */
 #define WAIT_POLL_MS 5 /* while somebody waits for the io thread, or a plugin for a step */
@@ -157,7 +158,7 @@ static void open_socket(void)
 
 	ctl.reopen_ns = clock_mono_ns() + REOPEN_NS;
 	/* mode before listen: until then nobody gets a connection */
-	if (!ret && (chmod(ctl.path, 0600) || listen(fd, CLIENTS)))
+	if (!ret && (chmod(ctl.path, 0600) || listen(fd, BACKLOG)))
 		ret = -errno;
 	if (ret) {
 		if (!ctl.failed)
@@ -290,21 +291,23 @@ static struct client *slot_for_new(void)
 	return best;
 }
 
-static void accept_client(uint64_t now_ns)
+/* One that waits at the door. Return: was there one? */
+static bool accept_client(uint64_t now_ns)
 {
 	struct client *c;
 	int fd = accept4(ctl.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
 	if (fd < 0)
-		return;
+		return false;
 	c = peer_allowed(fd) ? slot_for_new() : NULL;
 	if (!c) {
 		close(fd);
-		return;
+		return true;
 	}
 	c->fd = fd;
 	c->used = 0;
 	c->deadline_ns = now_ns + CLIENT_LIMIT_NS;
+	return true;
 }
 
 static void send_more(struct client *c)
@@ -497,8 +500,8 @@ static void loop_once(void)
 	plugin_frame_tick(now_ns);
 	for (i = 0; i < CLIENTS; i++)
 		check_client(&ctl.client[i], fds[i].fd >= 0 ? fds[i].revents : 0, now_ns);
-	if (fds[CLIENTS].revents)
-		accept_client(now_ns);
+	for (i = 0; i < CLIENTS / 2 && fds[CLIENTS].revents && accept_client(now_ns); i++)
+		;
 }
 
 void ctl_wait_ready(uint64_t deadline_ns)
