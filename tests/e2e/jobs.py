@@ -4,6 +4,7 @@ they get one, so that tests wait for facts and never for time.
 """
 
 import os
+import re
 import subprocess
 
 import ctl
@@ -92,3 +93,10 @@ class Job:
         for tid in os.listdir("/proc/%d/task" % self.pid):
             names.append(h.read_file("/proc/%d/task/%s/comm" % (self.pid, tid)).strip())
         return sorted(names)
+
+
+def steps_in(path):
+    """Numbers of the steps in a timeline, by protoc."""
+    text = h.decode_pb(path)
+    return [int(n) for block in re.findall(r"^steps \{\n(.*?)^\}", text, re.S | re.M)
+            for n in re.findall(r"^  step: (\d+)", block, re.M)]

@@ -18,13 +18,6 @@ PYTHON = list(h.pythons().values())[-1]
 HOST = socket.gethostname()
 
 
-def steps_in(path):
-    """Numbers of the steps in a timeline, by protoc."""
-    text = h.decode_pb(path)
-    return [int(n) for block in re.findall(r"^steps \{\n(.*?)^\}", text, re.S | re.M)
-            for n in re.findall(r"^  step: (\d+)", block, re.M)]
-
-
 def trained(steps, **extra):
     """A job that has run that many steps, its agent having been ready before the first."""
     job = jobs.Job(PYTHON, h.preload_env(h.tmpdir(), **extra))
@@ -52,7 +45,7 @@ def test_exit_paths():
                          ("import threading; threading.Thread(target=time.sleep, args=(0.3,)).start(); sys.exit(4)", 4)):
         job = trained(6)
         end(job, text).ok(status)
-        h.check_equal(steps_in(h.find_one(job.dump, "timeline/*")), [1, 2, 3, 4, 5, 6], "steps after %s" % text)
+        h.check_equal(jobs.steps_in(h.find_one(job.dump, "timeline/*")), [1, 2, 3, 4, 5, 6], "steps after %s" % text)
         check_clean(job, job.dump)
 
 
@@ -63,7 +56,7 @@ def test_abrupt_ends():
         job = trained(4)
         job.ask("flush")
         end(job, text).ok(status)
-        h.check_equal(steps_in(h.find_one(job.dump, "timeline/*")), [1, 2, 3, 4], "steps after %s" % text)
+        h.check_equal(jobs.steps_in(h.find_one(job.dump, "timeline/*")), [1, 2, 3, 4], "steps after %s" % text)
 
 
 def test_kill_and_recover():
@@ -77,7 +70,7 @@ def test_kill_and_recover():
     if done.status == 2:
         h.skip("systrace has no recover yet")
     done.ok()
-    h.check_equal(steps_in(h.find_one(job.dump, "timeline/*")), list(range(1, 24)), "steps after recover")
+    h.check_equal(jobs.steps_in(h.find_one(job.dump, "timeline/*")), list(range(1, 24)), "steps after recover")
     check_clean(jobs_socket_gone(job), job.dump)
 
 
@@ -125,7 +118,7 @@ def test_two_jobs_at_once():
     h.check_equal(len(names), 2, "files of two live jobs: %s" % names)
     for job in both:
         job.quit().ok()
-    got = sorted(len(steps_in(os.path.join(directory, "timeline", n))) for n in names)
+    got = sorted(len(jobs.steps_in(os.path.join(directory, "timeline", n))) for n in names)
     h.check_equal(got, [3, 4], "steps in %s" % names)
 
 
@@ -141,7 +134,7 @@ def test_second_run():
     documented = os.path.join(directory, "timeline", HOST + "--00000.timeline")
     old = [n for n in glob.glob(documented + ".*") if re.search(r"\.\d{9,}$", n)]
     h.check_equal(len(old), 1, "renamed files: %s" % os.listdir(os.path.dirname(documented)))
-    h.check_equal((len(steps_in(documented)), len(steps_in(old[0]))), (5, 2), "steps of the new and the old run")
+    h.check_equal((len(jobs.steps_in(documented)), len(jobs.steps_in(old[0]))), (5, 2), "steps of the new and the old run")
 
 
 def test_impossible_dump_path():
@@ -157,7 +150,7 @@ def test_impossible_dump_path():
     h.check_equal(job.ask("flush").code, 0, "flush")
     h.check_equal(job.status().get("dump_path"), os.path.join(state, "sysTrace"), "dump path in status")
     job.quit().ok()
-    h.check_equal(len(steps_in(h.find_one(state, "sysTrace/timeline/*"))), 3, "steps")
+    h.check_equal(len(jobs.steps_in(h.find_one(state, "sysTrace/timeline/*"))), 3, "steps")
     h.check_equal(h.agent_log(directory).count("cannot write to"), 1, "said in the log: %s" % h.agent_log(directory))
 
 
@@ -190,7 +183,7 @@ def test_no_log_place():
     job.train(2)
     result = job.quit().ok()
     h.check_equal(result.err, "", "stderr")
-    h.check_equal(len(steps_in(h.find_one(job.dump, "timeline/*"))), 2, "steps")
+    h.check_equal(len(jobs.steps_in(h.find_one(job.dump, "timeline/*"))), 2, "steps")
 
 
 def test_bad_values():
