@@ -167,11 +167,14 @@ def test_neighbouring_versions():
 
 
 def test_stalling_clients():
-    """Forty that say nothing, one that sends byte by byte, one that never reads: others are served meanwhile."""
+    """Forty that say half a request or nothing, one that sends byte by byte, one that never reads: others are served meanwhile."""
     job = job_here()
     stalled = [ctl.connect(job.sock) for _ in range(20)]
     for conn in stalled:
-        conn.sendall(ctl.frame("status")[:9])
+        try:
+            conn.sendall(ctl.frame("status")[:9])
+        except BrokenPipeError:
+            pass  # there are 16 places: the first four had to make room
     check_alive(job)
     deaf = ctl.connect(job.sock)
     deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -191,7 +194,7 @@ def test_stalling_clients():
     more = [ctl.connect(job.sock) for _ in range(20)]
     check_alive(job)
     # a half request is hung up on, whatever the client does
-    h.wait_for(lambda: hung_up(stalled[0]), what="the end of a stalling client")
+    h.wait_for(lambda: hung_up(stalled[-1]), what="the end of a stalling client")
     for conn in stalled + more + [deaf]:
         conn.close()
     job.train(2)
