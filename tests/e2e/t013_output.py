@@ -66,9 +66,7 @@ def test_kill_and_recover():
     job.ask("flush")
     end(job, "model.train(20); os.kill(os.getpid(), 9)")
     env = h.tool_env(job.dump)
-    done = h.run([h.SYSTRACE, "recover"], env=env)
-    if done.status == 2:
-        h.skip("systrace has no recover yet")
+    done = h.run([h.SYSTRACE, "recover", "--spool", env["SYSTRACE_SPOOL_PATH"]], env=env)
     done.ok()
     h.check_equal(jobs.steps_in(h.find_one(job.dump, "timeline/*")), list(range(1, 24)), "steps after recover")
     check_clean(jobs_socket_gone(job), job.dump)
