@@ -19,8 +19,8 @@ struct func_row {
 	char *spec; /* module@Class@method as written, owned by the list */
 	enum stage_type kind;
 	bool kind_given; /* the line had a second word, or a built-in row of this spec did */
-	enum row_state state;
-	const char *why; /* ROW_UNTRACEABLE: static text */
+	_Atomic int state; /* enum row_state; read by status on another thread */
+	_Atomic(const char *) why; /* ROW_UNTRACEABLE: static text, written before state */
 	unsigned int attached; /* functions attached for it so far */
 };
 

@@ -49,6 +49,7 @@ static struct {
 	_Atomic bool rescan;
 	bool on;
 	bool set_up;
+	_Atomic bool listed; /* list is there and keeps its rows */
 	struct func_list list;
 	const char *gc_why; /* NULL: attached */
 	struct pyobj *modules; /* sys.modules, strong reference */
@@ -297,8 +298,8 @@ static void turn_resolve(void)
 
 		if (row->kind != STAGE_GC)
 			continue;
-		row->state = self.gc_why ? ROW_UNTRACEABLE : ROW_ATTACHED;
 		row->why = self.gc_why;
+		row->state = self.gc_why ? ROW_UNTRACEABLE : ROW_ATTACHED;
 	}
 	resolve_list(&self.list);
 	count_rows();
@@ -382,7 +383,6 @@ void python_configure(const struct python_options *options)
 
 void python_loop(void)
 {
-	static bool listed;
 	uint32_t none = 0;
 	const char *why;
 
@@ -391,9 +391,9 @@ void python_loop(void)
 	why = python_present() ? python_api_load() : "no Python interpreter in this process";
 	atomic_store_explicit(&self.off_reason, why, memory_order_release);
 	if (!why && wait_for_interpreter()) {
-		if (!listed) {
+		if (!atomic_load(&self.listed)) {
 			load_list();
-			listed = true;
+			atomic_store(&self.listed, true);
 			atomic_store_explicit(&self.wish_on, self.options.stages_on, memory_order_relaxed);
 		}
 		serve();
@@ -465,7 +465,7 @@ const char *python_off_reason(void)
 
 void python_status(char *text, size_t room)
 {
-	const char *why = python_off_reason();
+	const char *why = python_off_reason(), *note = atomic_load(&self.listed) ? list_note : "";
 	uint32_t n[ROW_UNTRACEABLE + 1];
 
 	if (why) {
@@ -478,7 +478,7 @@ void python_status(char *text, size_t room)
 		 "CPython %s: %u functions attached for %u rows, %u not traceable, %u without such a name, "
 		 "%u not loaded%s%s",
 		 py.version, hook_count_attached(), n[ROW_ATTACHED], n[ROW_UNTRACEABLE], n[ROW_NO_SUCH_NAME],
-		 n[ROW_NOT_LOADED], *list_note ? "; list: " : "", list_note);
+		 n[ROW_NOT_LOADED], *note ? "; list: " : "", note);
 }
 
 int python_list_untraceable(char *text, size_t room)
@@ -488,6 +488,8 @@ int python_list_untraceable(char *text, size_t room)
 
 	if (room)
 		*text = '\0';
+	if (!atomic_load(&self.listed))
+		return 0;
 	for (size_t i = 0; i < self.list.count; i++) {
 		const struct func_row *row = &self.list.rows[i];
 		int len;

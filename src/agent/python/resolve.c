@@ -196,8 +196,8 @@ static void row_hook(struct func_row *row, struct pyobj *value, struct pyobj *ow
 	why = hook_value(value, owner, name, row);
 	row->attached += hook_count - before;
 	if (why && row->state != ROW_ATTACHED) {
-		row->state = ROW_UNTRACEABLE;
 		row->why = why;
+		row->state = ROW_UNTRACEABLE;
 	} else if (!why) {
 		row->state = ROW_ATTACHED;
 	}
