@@ -39,23 +39,38 @@ static const char *get(const struct ctl_call *call, const char *key, char *out, 
 	return term_clean(out);
 }
 
+/* Value of plugin.<name>.<part>, "" when missing; keys are in lower case. */
+static const char *get_plugin(const struct ctl_call *call, const char *name, const char *part, char *out, size_t room)
+{
+	char key[128];
+
+	snprintf(key, sizeof(key), "plugin.%s.%s", name, part);
+	for (char *c = key; *c; c++)
+		if (*c >= 'A' && *c <= 'Z')
+			*c += 'a' - 'A';
+	return get(call, key, out, room, "");
+}
+
+/* "IO (8 s left), Mutex (waiting for step 500)" */
 static void join_plugins(const struct ctl_call *call, char *out, size_t room)
 {
-	char name[64], key[96], state[32];
+	char name[64], state[32], extra[64];
 	uint32_t at = 0;
 	size_t used = 0;
 
 	out[0] = '\0';
 	while (next_of(call, "plugin", &at, name, sizeof(name)) && used < room) {
-		snprintf(key, sizeof(key), "plugin.%s.state", name);
-		for (char *c = key; *c; c++)
-			if (*c >= 'A' && *c <= 'Z')
-				*c += 'a' - 'A';
-		get(call, key, state, sizeof(state), "on");
+		get_plugin(call, name, "state", state, sizeof(state));
 		if (strcmp(state, "off") == 0)
 			continue;
-		used += (size_t)snprintf(out + used, room - used, "%s%s%s", used ? ", " : "", term_clean(name),
-					 strcmp(state, "on") == 0 ? "" : " (waiting)");
+		used += (size_t)snprintf(out + used, room - used, "%s%s", used ? ", " : "", term_clean(name));
+		if (used < room && strcmp(state, "waiting") == 0) {
+			get_plugin(call, name, "waiting_for", extra, sizeof(extra));
+			used += (size_t)snprintf(out + used, room - used, " (waiting%s%s)", *extra ? " for " : "",
+						 extra);
+		} else if (used < room && *get_plugin(call, name, "left_s", extra, sizeof(extra))) {
+			used += (size_t)snprintf(out + used, room - used, " (%s s left)", extra);
+		}
 	}
 	if (!out[0])
 		snprintf(out, room, "none");
@@ -361,24 +376,21 @@ static void json_plugins(const struct ctl_call *call)
 	static const struct {
 		const char *name;
 		bool number;
-	} parts[] = { { "state", false }, { "text", false }, { "cost_ns", true }, { "dropped", true } };
-	char name[64], lower[64], key[128];
+	} parts[] = { { "state", false }, { "text", false },   { "waiting_for", false }, { "on_s", true },
+		      { "left_s", true }, { "cost_ns", true }, { "dropped", true } };
+	char name[64], text[1024];
 	uint32_t at = 0;
 	bool first = true;
 
-	if (!has_key(call, "plugin"))
-		return;
 	fputs(", \"plugins\": [", stdout);
 	while (next_of(call, "plugin", &at, name, sizeof(name))) {
-		snprintf(lower, sizeof(lower), "%s", name);
-		for (char *c = lower; *c; c++)
-			if (*c >= 'A' && *c <= 'Z')
-				*c += 'a' - 'A';
 		printf("%s{\"name\": ", first ? "" : ", ");
 		term_json_string(stdout, name);
 		for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
-			snprintf(key, sizeof(key), "plugin.%s.%s", lower, parts[i].name);
-			json_member(call, key, parts[i].name, parts[i].number);
+			if (!*get_plugin(call, name, parts[i].name, text, sizeof(text)))
+				continue;
+			printf(", \"%s\": ", parts[i].name);
+			json_value(text, parts[i].number);
 		}
 		putchar('}');
 		first = false;
@@ -451,7 +463,7 @@ static void json_agent(const struct ctl_call *call)
 		{ "dump_path", false },	 { "format", false }, { "step", true },	       { "stage_id", true },
 		{ "stage", false },	 { "python", false }, { "untraceable", true }, { "records", true },
 		{ "dropped", true },	 { "cost_ns", true }, { "cost_pct", true },    { "pool_bytes", true },
-		{ "pool_shared", true },
+		{ "pool_shared", true }, { "bytes", true },   { "failures", true },    { "log", false },
 	};
 	const struct target *target = call->target;
 

@@ -12,17 +12,25 @@
 #include "cli/ctl_client.h"
 #include "cli/targets.h"
 #include "cli/term.h"
+#include "spool/dir.h"
+#include "wire/env_spec.h"
 #include "wire/plugin_spec.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define PAIRS_MAX 32
 #define PIDS_MAX 1024
+#define RECOVER_WAIT_MS 2000
+
+extern const struct command cmd_recover;
 
 static int run_order(const struct cli_action *action, const struct options *opts);
 static int run_report(const struct cli_action *action, const struct options *opts);
@@ -310,18 +318,31 @@ static size_t ask(struct choice *choice, const struct order *order)
 
 /* --- enable, disable, flush, dump ------------------------------------------------------------------------------------ */
 
-static void print_ack(struct ctl_call *call)
+/* What a success is worth knowing: the agent's remark, or where a dump went. */
+static void success_text(const struct ctl_call *call, enum ctl_verb verb, char *out, size_t room)
 {
-	char shown[TARGET_PATH + 32];
+	char records[24], file[512];
+
+	snprintf(out, room, "%s", call->text);
+	if (!*out && verb == CTL_DUMP && ctl_call_get(call, "records", records, sizeof(records)) &&
+	    ctl_call_get(call, "file", file, sizeof(file)))
+		snprintf(out, room, "%s markers in %s", records, file);
+	term_clean(out);
+}
+
+static void print_ack(struct ctl_call *call, enum ctl_verb verb)
+{
+	char shown[TARGET_PATH + 32], text[640];
 	bool ok = call->err.code == 0;
 
 	snprintf(shown, sizeof(shown), "%s", call->target->shown);
+	success_text(call, verb, text, sizeof(text));
 	printf("[ACK] %s: %s%s%s", term_clean(shown), term_on(stdout, ok ? TERM_GREEN : TERM_RED),
 	       ok ? "SUCCESS" : "FAILED", term_off(stdout));
 	if (!ok)
 		printf(": %s", term_clean(call->err.text));
-	else if (call->text[0])
-		printf(" (%s)", term_clean(call->text));
+	else if (*text)
+		printf(" (%s)", text);
 	putchar('\n');
 }
 
@@ -367,7 +388,7 @@ static int send_order(const struct order *order, const struct targets *targets)
 	else if (status == CMD_OK) {
 		failed = ask(&choice, order);
 		for (size_t i = 0; i < choice.count && !order->json; i++)
-			print_ack(&choice.calls[i]);
+			print_ack(&choice.calls[i], (enum ctl_verb)order->action->verb);
 		if (order->json)
 			print_acks_json(&choice, order, failed);
 		status = failed ? CMD_ERROR : CMD_OK;
@@ -435,6 +456,36 @@ out:
 	return status;
 }
 
+/*
+ * Finish the files of killed processes, silently: whoever asks for the state wants to find the data, too. In a child, so
+ * that a slow file system delays nobody longer than RECOVER_WAIT_MS; it goes on by itself then.
+ */
+static void recover_quietly(void)
+{
+	const char *place = getenv(env_specs[ENV_SPOOL_PATH].name);
+	char option[] = "--spool", path[PATH_MAX], *argv[] = { option, path, NULL };
+	int status;
+	pid_t pid;
+
+	fflush(stdout);
+	fflush(stderr);
+	pid = fork();
+	if (pid == 0) {
+		int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+		for (int fd = 0; fd <= 2 && null >= 0; fd++)
+			dup2(null, fd);
+		snprintf(path, sizeof(path), "%s", place && *place ? place : SPOOL_PLACE);
+		command_main(&cmd_recover, "systrace", 2, argv);
+		_exit(0);
+	}
+	for (int waited_ms = 0; pid > 0 && waited_ms < RECOVER_WAIT_MS; waited_ms += 5) {
+		if (waitpid(pid, &status, WNOHANG) != 0)
+			break;
+		usleep(5000);
+	}
+}
+
 static int run_report(const struct cli_action *action, const struct options *opts)
 {
 	struct targets targets = { 0 };
@@ -445,6 +496,8 @@ static int run_report(const struct cli_action *action, const struct options *opt
 		status = find_targets(&targets);
 	if (status == CMD_OK)
 		status = report(&order, &targets);
+	if (status != CMD_USAGE)
+		recover_quietly();
 	targets_free(&targets);
 	order_free(&order);
 	return status;
