@@ -331,9 +331,12 @@ static void success_text(const struct ctl_call *call, enum ctl_verb verb, char *
 	char records[24], file[512];
 
 	snprintf(out, room, "%s", call->text);
-	if (!*out && verb == CTL_DUMP && ctl_call_get(call, "records", records, sizeof(records)) &&
-	    ctl_call_get(call, "file", file, sizeof(file)))
-		snprintf(out, room, "%s markers in %s", records, file);
+	if (!*out && verb == CTL_DUMP && ctl_call_get(call, "records", records, sizeof(records))) {
+		if (strcmp(records, "0") == 0)
+			snprintf(out, room, "no collective in the last minute, nothing to write");
+		else if (ctl_call_get(call, "file", file, sizeof(file)))
+			snprintf(out, room, "%s markers in %s", records, file);
+	}
 	term_clean(out);
 }
 
