@@ -22,7 +22,6 @@ struct guard {
 	struct pyobj head;
 	struct py_hook *hook;
 	struct guard *next; /* in the free list */
-	const struct py_hook *outer; /* hook_running before */
 	struct stage_frame frame;
 };
 
@@ -36,13 +35,11 @@ static struct pyobj *guard_take(struct py_hook *hook)
 {
 	struct guard *guard = guards_free;
 
-	if (!guard || !atomic_load_explicit(&hook_gate, memory_order_relaxed) || hook_is_covered(hook))
+	if (!guard || !atomic_load_explicit(&hook_gate, memory_order_relaxed))
 		return NULL;
 	guards_free = guard->next;
 	guard->head.refcnt = 1;
 	guard->hook = hook;
-	guard->outer = hook_running;
-	hook_running = hook;
 	return &guard->head;
 }
 
@@ -118,7 +115,6 @@ static void guard_dealloc(struct pyobj *self)
 	int saved = errno;
 
 	stage_leave(&guard->hook->fn, &guard->frame, py.PyErr_Occurred() != NULL);
-	hook_running = guard->outer;
 	guard->next = guards_free;
 	guards_free = guard;
 	errno = saved;
