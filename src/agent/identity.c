@@ -69,10 +69,10 @@ void identity_parse_job(const char *cmdline, size_t len, char *out, size_t room)
 			return;
 		}
 		if (!strncmp(arg, "-m", 2) || !strcmp(arg, "-c")) {
-			if (!strcmp(arg, "-m") && next < end)
-				arg = next;
-			else if (arg[1] == 'm')
+			if (arg[2])
 				arg += 2;
+			else if (arg[1] == 'm' && next < end)
+				arg = next;
 			snprintf(out, room, "%s", arg);
 			return;
 		}

@@ -169,7 +169,7 @@ static int can_run(enum plugin_id id, struct st_err *err)
 		return 0;
 	if (!(plugin_specs[id].where & RUNS_IN_AGENT))
 		return err_set(err, -ENOTSUP, "%s runs in a probe, not in the process: sysTrace_cli starts it", name);
-	return err_set(err, -ENOSYS, "%s: not in this build", name);
+	return err_set(err, -ENOSYS, "%s is not in this build of the agent; 'systrace doctor' lists what is", name);
 }
 
 int plugin_frame_enable(enum plugin_id id, const struct plugin_pair *pairs, size_t count, struct st_err *err)

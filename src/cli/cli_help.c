@@ -43,6 +43,7 @@ static const char *const all_examples[] = {
 	"status",
 	"list --json",
 	"dump --pid 1868164",
+	"disable stages",
 	NULL,
 };
 
@@ -68,6 +69,7 @@ void cli_help(const struct cli_action *actions, const struct option_spec *option
 			param_line(row, 4);
 		putchar('\n');
 	}
+	puts("  stages      Always-on layer: Python stages, steps, sums of collectives (no parameters)\n");
 	puts("OPTIONS:");
 	options_help(options, stdout);
 	puts("\nEXAMPLES:");

@@ -66,6 +66,10 @@ static void join_plugins(const struct ctl_call *call, char *out, size_t room)
 		used += (size_t)snprintf(out + used, room - used, "%s%s", used ? ", " : "", term_clean(name));
 		if (used < room && strcmp(state, "waiting") == 0) {
 			get_plugin(call, name, "waiting_for", extra, sizeof(extra));
+			extra[strcspn(extra, "(")] =
+				'\0'; /* "step 500 (now at 80)": the step has a column of its own */
+			if (*extra && extra[strlen(extra) - 1] == ' ')
+				extra[strlen(extra) - 1] = '\0';
 			used += (size_t)snprintf(out + used, room - used, " (waiting%s%s)", *extra ? " for " : "",
 						 extra);
 		} else if (used < room && *get_plugin(call, name, "left_s", extra, sizeof(extra))) {

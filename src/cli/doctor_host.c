@@ -98,47 +98,50 @@ static const char *remote_name(long type)
 	return NULL;
 }
 
-/* The directory itself, or the nearest one above it that exists. Return: does the directory itself exist? */
-static bool nearest_dir(const char *path, char *out, size_t room)
+/*
+ * The directory itself, or the nearest one above it that exists. Return: 1 the directory itself exists, 0 it would have
+ * to be made, -ENOTDIR a file stands in its way.
+ */
+static int nearest_dir(const char *path, char *out, size_t room)
 {
 	struct stat st;
-	bool whole = true;
+	int whole = 1;
 
 	snprintf(out, room, "%s", path);
-	while (stat(out, &st) < 0 || !S_ISDIR(st.st_mode)) {
+	while (stat(out, &st) < 0) {
 		char *slash = strrchr(out, '/');
 
-		whole = false;
+		if (errno == ENOTDIR)
+			return -ENOTDIR;
+		whole = 0;
 		if (!slash || slash == out) {
 			snprintf(out, room, "/");
-			break;
+			return 0;
 		}
 		*slash = '\0';
 	}
-	return whole;
+	return S_ISDIR(st.st_mode) ? whole : -ENOTDIR;
 }
 
 /* Can files be made below @path, perhaps after making the directory? */
 static void check_dir(struct diagnosis *d, const char *what, const char *path, const char *advice)
 {
 	char dir[PATH_MAX];
-	bool exists = nearest_dir(path, dir, sizeof(dir));
+	int exists = nearest_dir(path, dir, sizeof(dir));
 	const char *remote;
 	struct statfs fs;
 	uint64_t free_mb;
 
-	if (access(dir, W_OK | X_OK) < 0) {
-		diagnosis_add(d, PLACES, FINDING_NO, what, "%s: cannot write to %s: %s; %s", path, dir, strerror(errno),
-			      advice);
-		return;
-	}
-	if (statfs(dir, &fs) < 0) {
-		diagnosis_add(d, PLACES, FINDING_NO, what, "%s: %s", path, strerror(errno));
+	if (exists < 0 || access(dir, W_OK | X_OK) < 0 || statfs(dir, &fs) < 0) {
+		diagnosis_add(d, PLACES, FINDING_NO, what, "%s: cannot write to %s: %s; %s", path, dir,
+			      strerror(exists < 0 ? -exists : errno), advice);
 		return;
 	}
 	free_mb = (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize >> 20;
 	remote = remote_name(fs.f_type);
-	if (remote)
+	if (free_mb == 0)
+		diagnosis_add(d, PLACES, FINDING_NO, what, "%s: no space there; %s", path, advice);
+	else if (remote)
 		diagnosis_add(
 			d, PLACES, FINDING_LIMITED, what,
 			"%s: on a network file system (%s), %llu MiB free; set SYSTRACE_LOCAL_PATH to a local directory",

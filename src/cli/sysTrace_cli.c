@@ -28,6 +28,7 @@
 
 #define PAIRS_MAX 32
 #define PIDS_MAX 1024
+#define STAGES "stages" /* the always-on layer: switched like a plugin, but has no row of its own */
 #define RECOVER_WAIT_MS 2000
 
 extern const struct command cmd_recover;
@@ -58,7 +59,8 @@ static char running[64] = "sysTrace_cli"; /* what the hint at --help names */
 /** struct order - one request, taken apart */
 struct order {
 	const struct cli_action *action;
-	int plugin; /* enum plugin_id, -1 = none */
+	int plugin; /* enum plugin_id, -1 = none, or the always-on layer */
+	const char *name; /* of the plugin, or "stages"; NULL = none */
 	struct plugin_pair pairs[PAIRS_MAX];
 	char *texts[PAIRS_MAX]; /* memory behind pairs */
 	size_t pair_count;
@@ -168,10 +170,15 @@ static int take_order(struct order *order, const struct cli_action *action, cons
 		return cmd_usage("%s takes no '%.60s'", action->name, opts->words[words]);
 	if (!action->takes_plugin)
 		return CMD_OK;
+	if (near_same(opts->words[1], STAGES)) {
+		order->name = STAGES;
+		return opts->word_count > 2 ? cmd_usage(STAGES " has no parameters") : CMD_OK;
+	}
 	order->plugin = plugin_find(opts->words[1], &err);
 	if (order->plugin < 0)
 		return cmd_usage("%s", err.text);
-	snprintf(running, sizeof(running), "sysTrace_cli %s %s", action->name, plugin_specs[order->plugin].name);
+	order->name = plugin_specs[order->plugin].name;
+	snprintf(running, sizeof(running), "sysTrace_cli %s %s", action->name, order->name);
 	return action->takes_params ? take_params(order, opts) : CMD_OK;
 }
 
@@ -303,8 +310,8 @@ static size_t ask(struct choice *choice, const struct order *order)
 	int bytes;
 
 	ctl_begin(&msg, request, sizeof(request), order->action->verb, (uint32_t)getpid());
-	if (order->plugin >= 0)
-		ctl_add(&msg, CTL_KEY_PLUGIN, plugin_specs[order->plugin].name);
+	if (order->name)
+		ctl_add(&msg, CTL_KEY_PLUGIN, order->name);
 	for (size_t i = 0; i < order->pair_count; i++)
 		if (for_agent(&order->pairs[i]))
 			ctl_add(&msg, order->pairs[i].key, order->pairs[i].value);
@@ -324,9 +331,12 @@ static void success_text(const struct ctl_call *call, enum ctl_verb verb, char *
 	char records[24], file[512];
 
 	snprintf(out, room, "%s", call->text);
-	if (!*out && verb == CTL_DUMP && ctl_call_get(call, "records", records, sizeof(records)) &&
-	    ctl_call_get(call, "file", file, sizeof(file)))
-		snprintf(out, room, "%s markers in %s", records, file);
+	if (!*out && verb == CTL_DUMP && ctl_call_get(call, "records", records, sizeof(records))) {
+		if (strcmp(records, "0") == 0)
+			snprintf(out, room, "no collective in the last minute, nothing to write");
+		else if (ctl_call_get(call, "file", file, sizeof(file)))
+			snprintf(out, room, "%s markers in %s", records, file);
+	}
 	term_clean(out);
 }
 
@@ -349,8 +359,8 @@ static void print_ack(struct ctl_call *call, enum ctl_verb verb)
 static void print_acks_json(const struct choice *choice, const struct order *order, size_t failed)
 {
 	printf("{\"action\": \"%s\", \"plugin\": ", order->action->name);
-	if (order->plugin >= 0)
-		term_json_string(stdout, plugin_specs[order->plugin].name);
+	if (order->name)
+		term_json_string(stdout, order->name);
 	else
 		fputs("null", stdout);
 	printf(", \"ok\": %s, \"agents\": [", failed ? "false" : "true");

@@ -10,7 +10,7 @@
 #include <string.h>
 
 static const struct format *const formats[] = { &format_tracedat, &format_markers, &format_timeline_json,
-					       &format_ftrace_text, &format_timeline_pb };
+						&format_ftrace_text, &format_timeline_pb };
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 

@@ -76,6 +76,8 @@ def parameters_arrive():
                       % fakes.socket(0), "request")
         got = h.run([h.CLI, "enable", "GIL", "pid=%d" % fakes.pid[0], "duration=0"]).ok()
         h.check("(plugin=GIL duration=0)" in got.out, got.out)
+        h.check("(plugin=stages)" in h.run([h.CLI, "disable", "Stages"]).ok().out, "stages")
+        h.check("no parameters" in h.run([h.CLI, "enable", "stages", "duration=1"]).ok(2).err, "parameters of stages")
         h.check("(plugin=IO)" in h.run([h.CLI, "disable", "IO"]).ok().out, "disable")
 
 

@@ -102,7 +102,6 @@ static const char *const key_texts[KEY_COUNT] = {
 #define DTYPES 64u
 
 static struct {
-	bool tried;
 	struct pyobj *key[KEY_COUNT];
 	struct pyobj *c10d; /* __dict__ of torch.distributed.distributed_c10d */
 	struct pyobj *p2pop, *tensor_type, *parameter_type, *has_function;
@@ -173,25 +172,34 @@ static struct pyobj *module_item(enum key module, enum key name)
 	return item;
 }
 
-/* Once, in the first collective: all of torch is imported by then. */
-static bool torch_find(void)
+static bool keys_make(void)
 {
 	int i;
 
-	if (comm.tried)
-		return comm.c10d != NULL;
-	comm.tried = true;
 	for (i = 0; i < KEY_COUNT; i++) {
-		comm.key[i] = py.PyUnicode_InternFromString(key_texts[i]);
+		if (!comm.key[i])
+			comm.key[i] = py.PyUnicode_InternFromString(key_texts[i]);
 		if (!comm.key[i])
 			return false;
 	}
+	return true;
+}
+
+/* Looked for until torch.distributed is there; the rest of torch is imported by then. */
+static bool torch_find(void)
+{
+	if (comm.c10d)
+		return true;
+	if (!keys_make())
+		return false;
+	comm.c10d = module_dict(KEY_MODULE_C10D);
+	if (!comm.c10d)
+		return false;
 	comm.p2pop = module_item(KEY_MODULE_C10D, KEY_P2POP);
 	comm.has_function = module_item(KEY_MODULE_C, KEY_HAS_FUNCTION);
 	comm.tensor_type = module_item(KEY_MODULE_TORCH, KEY_TENSOR_TYPE);
 	comm.parameter_type = module_item(KEY_MODULE_PARAMETER, KEY_PARAMETER_TYPE);
-	comm.c10d = module_dict(KEY_MODULE_C10D);
-	return comm.c10d != NULL;
+	return true;
 }
 
 /* An argument by position or name, borrowed; NULL when it was not given. */
@@ -476,6 +484,23 @@ static void adopt_pool(void)
 	comm.group_count = 0;
 	comm.hinted = false;
 	comm.head = agent.pool.head;
+}
+
+void comm_hint_rank(void)
+{
+	struct pyobj *names;
+
+	if (!py.minor || py.PyErr_Occurred())
+		return;
+	if (comm.head != agent.pool.head)
+		adopt_pool();
+	if (!comm.hinted && torch_find()) {
+		names = py.PyDict_GetItemWithError(comm.c10d, comm.key[KEY_PG_NAMES]);
+		if (names && names->type == py.PyDict_Type)
+			hint_rank(names);
+	}
+	if (py.PyErr_Occurred())
+		py.PyErr_Clear();
 }
 
 static void read_p2p(const struct comm_op *op, struct pyobj *list, struct comm_call *call)

@@ -30,4 +30,11 @@ bool comm_knows(const char *op);
  */
 void comm_read(const struct stage_fn *fn, void *const *args, size_t nargsf, void *kwnames, struct comm_call *call);
 
+/**
+ * comm_hint_rank - tell agent_rank_hint() what torch's default group says, if there is one
+ *
+ * Called before recording begins with something else than a collective: a step. Context: hook with the GIL held.
+ */
+void comm_hint_rank(void);
+
 #endif

@@ -13,6 +13,9 @@
 struct py_hook hooks[HOOK_MAX];
 unsigned int hook_count;
 _Atomic bool hook_gate;
+__thread const struct py_hook *hook_running;
+
+#define WRAPPED_MAX 8
 
 struct py_hook *hook_find(const struct pyobj *callable)
 {
@@ -58,6 +61,27 @@ static const char *hook_add(struct pyobj *callable, const struct func_row *row, 
 	return NULL;
 }
 
+/* The hooked function of the same row that @function wraps */
+static const struct py_hook *wrapped_hook(struct pyobj *function, const struct func_row *row)
+{
+	struct pyobj *inner = function;
+	const struct py_hook *hook = NULL;
+
+	py.Py_IncRef(inner);
+	for (int i = 0; i < WRAPPED_MAX && inner && inner->type == py.PyFunction_Type && !hook; i++) {
+		struct pyobj *next = py.PyObject_GetAttrString(inner, "__wrapped__");
+
+		py.Py_DecRef(inner);
+		inner = next;
+		hook = inner ? hook_find(inner) : NULL;
+		if (hook && hook->fn.spec != row->spec)
+			hook = NULL;
+	}
+	py.Py_DecRef(inner);
+	py.PyErr_Clear();
+	return hook;
+}
+
 const char *hook_function(struct pyobj *function, const struct func_row *row)
 {
 	struct py_hook *hook = hook_find(function);
@@ -74,7 +98,10 @@ const char *hook_function(struct pyobj *function, const struct func_row *row)
 			return "a generator or coroutine function; these are traced from CPython 3.12 on";
 		way = &hook_monitor;
 	}
-	return hook_add(function, row, way, NULL, NULL);
+	why = hook_add(function, row, way, NULL, NULL);
+	if (!why)
+		hooks[hook_count - 1].covers = wrapped_hook(function, row);
+	return why;
 }
 
 const char *hook_native_attr(struct pyobj *callable, struct pyobj *owner, const char *name, const struct func_row *row)

@@ -40,6 +40,8 @@ struct py_hook {
 	const struct hook_way *way;
 	struct pyobj *callable; /* strong reference */
 	bool attached;
+	/* A replaced function that calls the one it replaced (functools.wraps) covers it: one call, one stage */
+	const struct py_hook *covers;
 	/* vectorcall.c: what the slot held */
 	py_vectorcall next;
 	/* shim311.c */
@@ -52,6 +54,15 @@ struct py_hook {
 extern struct py_hook hooks[HOOK_MAX];
 extern unsigned int hook_count; /* written by systrace/py only */
 extern _Atomic bool hook_gate; /* rewritten code and wrappers record; false = pass through */
+
+/* the innermost hook that runs on this thread; set and put back around each call */
+extern __thread const struct py_hook *hook_running __attribute__((tls_model("initial-exec")));
+
+/** hook_is_covered - is this the inner half of a call that is being recorded already? Context: hook. */
+static inline bool hook_is_covered(const struct py_hook *hook)
+{
+	return hook_running && hook_running->covers == hook;
+}
 
 extern const struct hook_way hook_vectorcall, hook_shim311, hook_monitor, hook_native;
 

@@ -22,6 +22,7 @@ struct guard {
 	struct pyobj head;
 	struct py_hook *hook;
 	struct guard *next; /* in the free list */
+	const struct py_hook *outer; /* hook_running before */
 	struct stage_frame frame;
 };
 
@@ -35,11 +36,13 @@ static struct pyobj *guard_take(struct py_hook *hook)
 {
 	struct guard *guard = guards_free;
 
-	if (!guard || !atomic_load_explicit(&hook_gate, memory_order_relaxed))
+	if (!guard || !atomic_load_explicit(&hook_gate, memory_order_relaxed) || hook_is_covered(hook))
 		return NULL;
 	guards_free = guard->next;
 	guard->head.refcnt = 1;
 	guard->hook = hook;
+	guard->outer = hook_running;
+	hook_running = hook;
 	return &guard->head;
 }
 
@@ -115,6 +118,7 @@ static void guard_dealloc(struct pyobj *self)
 	int saved = errno;
 
 	stage_leave(&guard->hook->fn, &guard->frame, py.PyErr_Occurred() != NULL);
+	hook_running = guard->outer;
 	guard->next = guards_free;
 	guards_free = guard;
 	errno = saved;

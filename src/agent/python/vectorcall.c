@@ -14,15 +14,20 @@
 static struct pyobj *hook_call(struct py_hook *hook, struct pyobj *callable, struct pyobj *const *args, size_t nargsf,
 			       struct pyobj *kwnames)
 {
+	const struct py_hook *outer = hook_running;
 	struct stage_frame frame;
 	struct pyobj *result;
 	int saved = errno;
 
+	if (hook_is_covered(hook))
+		return hook->next(callable, args, nargsf, kwnames);
+	hook_running = hook;
 	stage_enter(&hook->fn, &frame, (void *const *)args, nargsf, kwnames);
 	errno = saved;
 	result = hook->next(callable, args, nargsf, kwnames);
 	saved = errno;
 	stage_leave(&hook->fn, &frame, !result);
+	hook_running = outer;
 	errno = saved;
 	return result;
 }

@@ -5,7 +5,8 @@ list names, doing nothing but calling each other as the real ones do. Lets every
 
 import pickle
 
-from torch import autograd, optim, utils, distributed
+from torch import _C, autograd, distributed, nn, optim, utils
+from torch._tensor import Tensor, bfloat16, float32, int64
 
 __version__ = "0.0.fake"
 

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * `systrace convert timeline` and `systrace convert mspti` (the same with another kind of input): recorded steps, stages and
+ * collectives as a trace that opens in Perfetto or chrome://tracing. Finds the files (trace/dir.h), merges and writes them
+ * (convert/timeline.h), prints what came out and what is missing.
+ */
+#include "cli/command.h"
+#include "cli/term.h"
+#include "convert/timeline.h"
+#include "trace/dir.h"
+#include "trace/session.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <string.h>
+
+static const struct option_spec timeline_options[] = {
+	{ "input", 'i', OPT_TEXT, "FILE|DIR", NULL,
+	  "recorded file or dump directory, - for standard input; may be repeated" },
+	{ "output", 'o', OPT_TEXT, "FILE", NULL, "file to write, - for standard output" },
+	{ "format", 'f', OPT_WORD, "chrome|perfetto", NULL,
+	  "chrome (JSON) or perfetto (protobuf); default: by the suffix of --output, else chrome" },
+	{ "run", 'r', OPT_TEXT, "ID", NULL, "which run of the directory; default: the newest" },
+	{ .kind = OPT_END },
+};
+
+/* what each kind reads: ev_reader_ops.format, NULL-terminated */
+static const char *const timeline_inputs[] = { "timeline-pb", "timeline-json", "mspti-csv", NULL };
+static const char *const mspti_inputs[] = { "mspti-csv", NULL };
+
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int number)
+{
+	interrupted = 1;
+}
+
+static void note(void *arg, const char *text)
+{
+	cmd_note("%s", text);
+}
+
+static bool on_progress(void *arg, const struct merge *merge)
+{
+	struct progress *progress = arg;
+	struct merge_stats stats;
+
+	merge_stats(merge, &stats);
+	progress->total = stats.read.total_bytes;
+	progress_at(progress, stats.read.consumed_bytes);
+	return interrupted;
+}
+
+static bool ends_with(const char *text, const char *tail)
+{
+	size_t len = strlen(text), tail_len = strlen(tail);
+
+	return len >= tail_len && strcmp(text + len - tail_len, tail) == 0;
+}
+
+/* --format, else the suffix of --output, else the first of the table. */
+static const struct tsink_ops *choose_format(const struct options *opts, const char *output)
+{
+	static const struct {
+		const char *suffix;
+		const struct tsink_ops *format;
+	} suffixes[] = {
+		{ ".json", &tsink_chrome },
+		{ ".pftrace", &tsink_perfetto },
+		{ ".perfetto-trace", &tsink_perfetto },
+		{ ".pb", &tsink_perfetto },
+	};
+	const char *word = options_text(opts, "format");
+	size_t i;
+
+	for (i = 0; word && tsink_formats[i]; i++)
+		if (strcmp(tsink_formats[i]->name, word) == 0)
+			return tsink_formats[i];
+	for (i = 0; i < sizeof(suffixes) / sizeof(suffixes[0]); i++)
+		if (ends_with(output, suffixes[i].suffix))
+			return suffixes[i].format;
+	return tsink_formats[0];
+}
+
+static void print_json(FILE *out, const struct timeline_summary *sum, const struct merge_stats *stats, const char *run,
+		       const char *output)
+{
+	const struct {
+		const char *key;
+		uint64_t value;
+	} numbers[] = {
+		{ "bytes", sum->bytes },   { "events", sum->events },
+		{ "slices", sum->slices }, { "instants", sum->instants },
+		{ "values", sum->values }, { "steps", sum->steps },
+		{ "ranks", sum->ranks },   { "processes", sum->processes },
+		{ "tracks", sum->tracks }, { "span_ns", sum->last_ns - sum->first_ns },
+		{ "lost", sum->lost },	   { "skipped", stats->read.skipped },
+		{ "open", sum->open },	   { "squeezed", sum->squeezed },
+		{ "late", stats->late },
+	};
+	size_t i;
+
+	fputs("{\"output\": ", out);
+	term_json_string(out, output);
+	fputs(", \"run\": ", out);
+	term_json_string(out, run);
+	for (i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+		fprintf(out, ", \"%s\": %" PRIu64, numbers[i].key, numbers[i].value);
+	fprintf(out, ", \"torn\": %s}\n", stats->read.torn ? "true" : "false");
+}
+
+static void print_words(FILE *out, const struct timeline_summary *sum, const struct merge_stats *stats, const char *run,
+			const char *output, const char *format)
+{
+	fprintf(out, "%s: %.1f MB, %s\n", strcmp(output, "-") ? output : "standard output", (double)sum->bytes / 1e6,
+		format);
+	if (*run)
+		fprintf(out, "  run        %s\n", run);
+	fprintf(out, "  ranks      %zu, %zu tracks\n", sum->ranks, sum->tracks);
+	fprintf(out, "  span       %.3f s\n", (double)(sum->last_ns - sum->first_ns) / 1e9);
+	fprintf(out, "  events     %" PRIu64 " (%" PRIu64 " slices, %" PRIu64 " instants, %" PRIu64 " steps)\n",
+		sum->events, sum->slices, sum->instants, sum->steps);
+	fprintf(out, "  lost       %" PRIu64 " records while recording\n", sum->lost);
+	if (stats->read.skipped)
+		fprintf(out, "  left out   %" PRIu64 " records that could not be read\n", stats->read.skipped);
+	if (sum->open)
+		fprintf(out, "  open       %" PRIu64 " operations whose end was not seen\n", sum->open);
+}
+
+/* Read the merge, write the file, say what came out. Return: exit status. */
+static int write_out(const struct options *opts, struct ev_session *session, struct merge *merge, const char *run)
+{
+	const char *output = options_text(opts, "output");
+	struct progress progress = { 0 };
+	struct timeline_options how = {
+		.size = sizeof(how),
+		.format = choose_format(opts, output),
+		.output = output,
+		.progress = on_progress,
+		.note = note,
+		.arg = &progress,
+	};
+	FILE *out = strcmp(output, "-") == 0 ? stderr : stdout;
+	struct timeline_summary sum;
+	struct merge_stats stats;
+	struct st_err err = { 0 };
+	int ret;
+
+	progress_begin(&progress, "converting", 0);
+	ret = timeline_write(session, merge, &how, &sum, &err);
+	progress_end(&progress);
+	if (ret == -ENODATA)
+		return cmd_nothing("%s: nothing was written", err.text);
+	if (ret < 0)
+		return cmd_error("%s", err.text);
+	merge_stats(merge, &stats);
+	if (opts->json)
+		print_json(out, &sum, &stats, run, output);
+	else
+		print_words(out, &sum, &stats, run, output, how.format->help);
+	return CMD_OK;
+}
+
+static int add_inputs(const struct options *opts, struct dir_set *set)
+{
+	struct st_err err = { 0 };
+	const char *path;
+	size_t i;
+
+	for (i = 0; (path = options_nth(opts, "input", i)) != NULL; i++)
+		if (dir_add(set, path, &err) < 0)
+			return cmd_error("%s", err.text);
+	for (i = 0; i < opts->word_count; i++)
+		if (dir_add(set, opts->words[i], &err) < 0)
+			return cmd_error("%s", err.text);
+	return CMD_OK;
+}
+
+static int convert(const struct options *opts, const char *const *formats)
+{
+	struct ev_session *session = ev_session_new();
+	struct dir_set *set = session ? dir_new(session, formats) : NULL;
+	struct merge *merge = set ? merge_new(session) : NULL;
+	struct st_err err = { 0 };
+	int status, files;
+
+	if (!options_text(opts, "output") || (!options_given(opts, "input") && !opts->word_count)) {
+		status = cmd_usage("%s is missing", options_text(opts, "output") ? "--input" : "--output");
+		goto out;
+	}
+	status = merge ? add_inputs(opts, set) : cmd_error("out of memory");
+	if (status != CMD_OK)
+		goto out;
+	files = dir_select(set, options_text(opts, "run"), note, NULL, &err);
+	if (files > 0)
+		files = dir_open(set, merge, note, NULL, &err);
+	if (files < 0)
+		status = cmd_error("%s", err.text);
+	else if (files == 0)
+		status = cmd_nothing("there is no file to convert: %s below the directory given",
+				     formats[1] ? "no timeline and no marker CSV" : "no marker CSV");
+	else
+		status = write_out(opts, session, merge, dir_run(set));
+out:
+	merge_free(merge);
+	dir_free(set);
+	ev_session_free(session);
+	return status;
+}
+
+static int run_timeline(const struct options *opts)
+{
+	signal(SIGINT, on_interrupt);
+	signal(SIGTERM, on_interrupt);
+	return convert(opts, timeline_inputs);
+}
+
+static int run_mspti(const struct options *opts)
+{
+	signal(SIGINT, on_interrupt);
+	signal(SIGTERM, on_interrupt);
+	return convert(opts, mspti_inputs);
+}
+
+const struct command cmd_convert_timeline = {
+	.name = "timeline",
+	.summary = "steps, Python stages and collectives of all ranks as a Perfetto or Chrome trace",
+	.usage = "--input FILE|DIR --output FILE [--format chrome|perfetto] [--run ID]",
+	.about =
+		"Reads timeline files (protobuf or JSON, of this version or older) and MSPTI marker CSV, plain, gz or zst,\n"
+		"told by their content. A directory is searched; of several runs in it the newest is taken. All ranks are put\n"
+		"on one time axis. What was lost while recording or cannot be read is counted and shown.\n",
+	.examples =
+		"  systrace convert timeline --input /home/sysTrace --output job.json      # for chrome://tracing or Perfetto\n"
+		"  systrace convert timeline --input /home/sysTrace --output job.pftrace   # smaller, for Perfetto\n"
+		"  systrace convert timeline --input node7--00003.timeline --output -      # one rank, to standard output\n",
+	.options = timeline_options,
+	.max_words = SIZE_MAX,
+	.run = run_timeline,
+};
+
+const struct command cmd_convert_mspti = {
+	.name = "mspti",
+	.summary = "MSPTI marker CSV as a Perfetto or Chrome trace",
+	.usage = "--input FILE|DIR --output FILE [--format chrome|perfetto] [--run ID]",
+	.about = "Begin and end rows of a marker become one slice, host and device side each on tracks of their own;\n"
+		 "collectives carry group, data type and element count.\n",
+	.examples = "  systrace convert mspti --input mspti-marker-10.0.0.1-0.csv --output rank0.json\n"
+		    "  systrace convert mspti --input /home/sysTrace/mspti --output all.pftrace\n",
+	.options = timeline_options,
+	.max_words = SIZE_MAX,
+	.run = run_mspti,
+};
