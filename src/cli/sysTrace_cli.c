@@ -323,6 +323,17 @@ static size_t ask(struct choice *choice, const struct order *order)
 	return ctl_exchange(choice->calls, choice->count, request, (uint32_t)bytes, order->timeout_ns);
 }
 
+/* Of Memory a probe records the kernel's part; without one the user is told that it is missing (contract 11). */
+static void note_missing_probe(struct choice *choice, const struct order *order)
+{
+	if (order->plugin != PLUGIN_MEMORY || order->action->verb != CTL_ENABLE || build_has_probe())
+		return;
+	for (size_t i = 0; i < choice->count; i++)
+		if (choice->calls[i].err.code == 0 && !choice->calls[i].text[0])
+			snprintf(choice->calls[i].text, sizeof(choice->calls[i].text),
+				 "agent part only: 'systrace probe' is not in this build");
+}
+
 /* --- enable, disable, flush, dump ------------------------------------------------------------------------------------ */
 
 /* What a success is worth knowing: the agent's remark, or where a dump went. */
@@ -397,6 +408,7 @@ static int send_order(const struct order *order, const struct targets *targets)
 		status = no_agent(order, targets);
 	else if (status == CMD_OK) {
 		failed = ask(&choice, order);
+		note_missing_probe(&choice, order);
 		for (size_t i = 0; i < choice.count && !order->json; i++)
 			print_ack(&choice.calls[i], (enum ctl_verb)order->action->verb);
 		if (order->json)

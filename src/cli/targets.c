@@ -7,16 +7,15 @@
 #include "cli/targets.h"
 
 #include "base/num.h"
+#include "cli/compat_openat2.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #define LIBRARY "/libsysTrace.so"
@@ -224,7 +223,7 @@ static int open_socket(struct target *target, int dir)
 
 	if (root < 0)
 		return -errno;
-	fd = (int)syscall(SYS_openat2, root, target->socket, &how, sizeof(how));
+	fd = compat_openat2(root, target->socket, &how);
 	if (fd < 0 && (errno == ENOSYS || errno == EPERM) && !guarded)
 		fd = open(target->socket, O_PATH | O_NOFOLLOW | O_CLOEXEC);
 	saved = errno;

@@ -2,6 +2,9 @@
 # SPDX-License-Identifier: MulanPSL-2.0
 """sysTrace_cli without any agent: the documented help, messages that teach, exit statuses, an output that is checked."""
 
+import os
+import pty
+
 import harness as h
 
 h.require(h.CLI, h.SYSTRACE)
@@ -128,6 +131,27 @@ def versions_and_command_list():
     h.run([h.SYSTRACE, "--help"]).ok(0)
 
 
+def on_terminal(args, **variables):
+    """What a command prints to a terminal."""
+    master, slave = pty.openpty()
+    env = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "TERM")}
+    env.update(variables)
+    process = h.start(args, env=env, stdout=slave)
+    os.close(slave)
+    h.check_equal(h.finish(process).status, 0, "status")
+    out = os.read(master, 1 << 20).decode()
+    os.close(master)
+    return out
+
+
+def colour_only_on_terminals_that_want_it():
+    args = [h.SYSTRACE, "--help"]
+    h.check("\x1b[" in on_terminal(args, TERM="xterm"), "no colour on a terminal")
+    h.check("\x1b[" not in on_terminal(args, TERM="xterm", NO_COLOR="1"), "colour in spite of NO_COLOR")
+    h.check("\x1b[" not in on_terminal(args, TERM="dumb"), "colour on a dumb terminal")
+    h.check("\x1b[" not in h.run(args).ok().out, "colour in a pipe")
+
+
 def every_command_has_help_and_a_manual_page():
     for name in h.run([h.SYSTRACE, "--list-commands"]).ok().out.splitlines():
         words = name.split()
@@ -140,4 +164,4 @@ def every_command_has_help_and_a_manual_page():
 
 h.main(help_is_as_documented, help_of_one_plugin, wrong_usage_is_2_and_says_what_is_valid,
        no_agent_is_3_and_says_what_to_do, full_disk_is_an_error, versions_and_command_list,
-       every_command_has_help_and_a_manual_page)
+       colour_only_on_terminals_that_want_it, every_command_has_help_and_a_manual_page)

@@ -11,7 +11,7 @@ import subprocess
 
 import harness as h
 
-h.require(h.CLI)
+h.require(h.CLI, h.SYSTRACE)
 h.own_pid_namespace()
 
 FAKE = os.path.join(h.ROOT, "tests", "fake", "fake_agent.py")
@@ -217,6 +217,16 @@ def list_for_people_and_programs():
         h.check_equal((data["inert"], data["children"], data["dormant"]), (0, 0, []), "others")
 
 
+def memory_says_when_its_probe_is_missing():
+    if "probe" in h.run([h.SYSTRACE, "--list-commands"]).ok().out.split():
+        h.skip("this build has the probe")
+    with Fakes("ok", "ok:agent part only: needs root", "error:no") as fakes:
+        out = h.run([h.CLI, "enable", "Memory"]).ok(1).out
+        h.check("%s: SUCCESS (agent part only: 'systrace probe' is not in this build)\n" % fakes.socket(0) in out, out)
+        h.check("%s: SUCCESS (agent part only: needs root)\n" % fakes.socket(1) in out, out)
+        h.check("agent part" not in h.run([h.CLI, "disable", "Memory"]).ok(1).out, "disable")
+
+
 def what_only_a_probe_records_is_refused_clearly():
     with Fakes("ok"):
         for args in (["CPU"], ["CacheMiss", "args=-e cycles --timeout 10"], ["Trace", "args=record -e sched sleep 1"],
@@ -231,4 +241,4 @@ def what_only_a_probe_records_is_refused_clearly():
 h.main(documented_lines, default_socket_directory_is_tmp, parameters_arrive, each_gets_its_own_verdict,
        sixty_four_at_once, pid_chooses, dormant_alone_is_no_agent, a_socket_of_another_process_gets_nothing, not_a_socket,
        a_stopped_process_is_named, status_for_people_and_programs, list_for_people_and_programs,
-       what_only_a_probe_records_is_refused_clearly)
+       memory_says_when_its_probe_is_missing, what_only_a_probe_records_is_refused_clearly)
