@@ -224,7 +224,7 @@ def memory_says_when_its_probe_is_missing():
         out = h.run([h.CLI, "enable", "Memory"]).ok(1).out
         h.check("%s: SUCCESS (agent part only: 'systrace probe' is not in this build)\n" % fakes.socket(0) in out, out)
         h.check("%s: SUCCESS (agent part only: needs root)\n" % fakes.socket(1) in out, out)
-        h.check("agent part" not in h.run([h.CLI, "disable", "Memory"]).ok(1).out, "disable")
+        h.check("systrace probe" not in h.run([h.CLI, "disable", "Memory"]).ok(1).out, "disable")
 
 
 def what_only_a_probe_records_is_refused_clearly():
