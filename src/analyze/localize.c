@@ -54,6 +54,7 @@ void localize_free(struct localize *loc)
 		free(loc->groups[i].members);
 		free(loc->groups[i].meets);
 		free(loc->groups[i].transfer);
+		free(loc->groups[i].seen);
 	}
 	free(loc->ranks);
 	free(loc->groups);
@@ -215,6 +216,7 @@ static int transfer_room(struct loc_group *group, uint32_t step, size_t place)
 	size_t stride = group->stride ? group->stride : STRIDE_START;
 	size_t low = group->steps ? group->base : step;
 	size_t steps, old_step, i;
+	uint16_t *seen;
 	float *table;
 
 	while (place >= stride)
@@ -228,15 +230,24 @@ static int transfer_room(struct loc_group *group, uint32_t step, size_t place)
 		return 0;
 
 	table = malloc(steps * stride * sizeof(*table));
-	if (!table)
+	seen = calloc(steps * stride, sizeof(*seen));
+	if (!table || !seen) {
+		free(table);
+		free(seen);
 		return -ENOMEM;
+	}
 	for (i = 0; i < steps * stride; i++)
 		table[i] = NAN;
-	for (old_step = 0; old_step < group->steps; old_step++)
-		memcpy(table + (group->base - low + old_step) * stride, group->transfer + old_step * group->stride,
-		       group->stride * sizeof(*table));
+	for (old_step = 0; old_step < group->steps; old_step++) {
+		size_t to = (group->base - low + old_step) * stride, from = old_step * group->stride;
+
+		memcpy(table + to, group->transfer + from, group->stride * sizeof(*table));
+		memcpy(seen + to, group->seen + from, group->stride * sizeof(*seen));
+	}
 	free(group->transfer);
+	free(group->seen);
 	group->transfer = table;
+	group->seen = seen;
 	group->stride = stride;
 	group->steps = steps;
 	group->base = (uint32_t)low;
@@ -246,12 +257,15 @@ static int transfer_room(struct loc_group *group, uint32_t step, size_t place)
 int loc_group_transfer(struct loc_group *group, uint32_t step, size_t place, float ms)
 {
 	float *value;
+	size_t at;
 
 	if (place >= LOC_PLACES)
 		return 0;
 	if (transfer_room(group, step, place) < 0)
 		return -ENOMEM;
-	value = &group->transfer[(step - group->base) * group->stride + place];
+	at = (step - group->base) * group->stride + place;
+	value = &group->transfer[at];
+	group->seen[at]++;
 	if (!(*value <= ms))
 		*value = ms;
 	if (place + 1 > group->places)
@@ -395,13 +409,25 @@ static void stamp_findings(struct localize *loc)
 		qsort(loc->findings, loc->findings_count, sizeof(loc->findings[0]), by_finding);
 }
 
+size_t loc_comparable(const struct localize *loc)
+{
+	size_t i, count = 0;
+
+	for (i = 0; i < loc->ranks_count; i++)
+		count += loc->ranks[i]->inner != 0;
+	return count;
+}
+
 static void say_missing(const struct localize *loc, struct loc_result *result)
 {
+	bool compared = loc_comparable(loc) > 0;
 	size_t used = 0, missing = 0;
 	uint32_t n;
 
 	for (n = 0; n < loc->world; n++) {
-		if (loc_rank_by_number(loc, (int32_t)n))
+		const struct loc_rank *r = loc_rank_by_number(loc, (int32_t)n);
+
+		if (r && (r->inner || !compared))
 			continue;
 		if (missing++ < 16 && used < sizeof(result->reason) - 16)
 			used += (size_t)snprintf(result->reason + used, sizeof(result->reason) - used, "%s%u",
@@ -412,22 +438,12 @@ static void say_missing(const struct localize *loc, struct loc_result *result)
 			 loc->world);
 }
 
-/* Ranks that were compared with anybody at all */
-static size_t comparable(const struct localize *loc)
-{
-	size_t i, count = 0;
-
-	for (i = 0; i < loc->ranks_count; i++)
-		count += loc->ranks[i]->inner != 0;
-	return count;
-}
-
 static void decide(struct localize *loc, struct loc_result *result)
 {
 	size_t i, accused = 0, groups;
 
 	say_missing(loc, result);
-	groups = comparable(loc);
+	groups = loc_comparable(loc);
 	for (i = 0; i < loc->findings_count; i++)
 		accused += !i || loc->findings[i].rank != loc->findings[i - 1].rank;
 	if (loc->findings_count && (2 * accused <= loc->ranks_count || loc->findings[0].kind == LOC_HANG)) {

@@ -55,7 +55,8 @@ static void fill_excess(const struct localize *loc, const struct line *lines, si
 		if (known > MIN_PEERS)
 			ref = stat_median(scratch, known);
 		extra = lines[at].ms[s] - ref;
-		excess[s] = extra > RATIO_COMM * ref || isnan(extra) ? extra / loc->step_ms : fmin(0, extra);
+		excess[s] = extra > RATIO_COMM * ref || isnan(extra) ? extra / loc->step_ms
+								     : fmin(0, extra) / loc->step_ms;
 	}
 }
 
@@ -114,28 +115,44 @@ out:
 
 /* ---- groups --------------------------------------------------------------------------------------------------------- */
 
-/* A step's transfers: the mean of those seen, times the places there are */
+/* A step's transfers: the mean of those that every member was seen in, times the places there are. Where one is missing,
+ * the shortest duration may hold the waiting for that very member. */
 static double transfer_of(const struct loc_group *group, uint32_t step)
 {
-	const float *row;
 	double sum = 0;
-	size_t k, known = 0;
+	size_t k, at, known = 0;
 
 	if (step < group->base || step - group->base >= group->steps)
 		return NAN;
-	row = group->transfer + (step - group->base) * group->stride;
-	for (k = 0; k < group->places && k < group->stride; k++) {
-		if (isnan(row[k]))
+	at = (step - group->base) * group->stride;
+	for (k = 0; k < group->places && k < group->stride; k++, at++) {
+		if (isnan(group->transfer[at]) || group->seen[at] < group->members_count)
 			continue;
-		sum += row[k];
+		sum += group->transfer[at];
 		known++;
 	}
-	return 2 * known > group->places ? sum / (double)known * group->places : NAN;
+	return 4 * known > group->places ? sum / (double)known * group->places : NAN;
+}
+
+/* Ranks are missing, and like groups have more members: one that was not recorded may be the one that is waited for */
+static bool is_incomplete(const struct localize *loc, const struct loc_group *group)
+{
+	bool missing = loc_comparable(loc) < loc->ranks_count || loc->ranks_count < loc->world;
+	size_t i;
+
+	for (i = 0; missing && i < loc->groups_count; i++) {
+		const struct loc_group *other = &loc->groups[i];
+
+		if (other->op == group->op && other->places == group->places &&
+		    other->members_count > group->members_count)
+			return true;
+	}
+	return false;
 }
 
 static bool is_line(const struct localize *loc, const struct loc_group *group)
 {
-	if (group->members_count < 2 || !group->places || 2 * group->steps < loc->steps)
+	if (group->members_count < 2 || !group->places || 2 * group->steps < loc->steps || is_incomplete(loc, group))
 		return false;
 	/* pairwise groups of more than two are looked at link by link */
 	return !group->pairwise || group->members_count == 2;

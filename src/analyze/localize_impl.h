@@ -63,6 +63,7 @@ struct loc_group {
 	uint64_t *meets; /* per member: calls */
 	bool pairwise;
 	float *transfer; /* [step - base][stride]: shortest duration over members = transfer without waiting */
+	uint16_t *seen; /* members that contributed to each transfer */
 	size_t stride;
 	size_t steps;
 	uint32_t base;
@@ -98,6 +99,8 @@ int loc_group_transfer(struct loc_group *group, uint32_t step, size_t place, flo
 struct loc_rank *loc_rank_by_number(const struct localize *loc, int32_t rank);
 /* the cell of a step, or NULL */
 const struct loc_cell *loc_cell_at(const struct loc_rank *rank, uint32_t step);
+/* ranks whose collectives were recorded, so that they can be compared with others */
+size_t loc_comparable(const struct localize *loc);
 int loc_find(struct localize *loc, const struct loc_finding *finding);
 
 int loc_judge_compute(struct localize *loc);
