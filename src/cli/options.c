@@ -4,6 +4,7 @@
 
 #include "base/near.h"
 #include "base/num.h"
+#include "cli/term.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -281,9 +282,32 @@ uint64_t options_u64(const struct options *opts, const char *name, uint64_t othe
 
 /* --- help --------------------------------------------------------------------------------------------------------- */
 
+/* Words of @text from HELP_COLUMN on, in lines of @width columns. */
+static void wrap(const char *text, int width, FILE *out)
+{
+	int column = HELP_COLUMN;
+
+	while (*text) {
+		int len = (int)strcspn(text, " ");
+
+		if (column > HELP_COLUMN && column + 1 + len > width) {
+			fprintf(out, "\n%*s", HELP_COLUMN, "");
+			column = HELP_COLUMN;
+		} else if (column > HELP_COLUMN) {
+			fputc(' ', out);
+			column++;
+		}
+		fprintf(out, "%.*s", len, text);
+		column += len;
+		text += len;
+		text += strspn(text, " ");
+	}
+	fputc('\n', out);
+}
+
 static void help_row(const struct option_spec *row, FILE *out)
 {
-	char dash[12] = "      --", head[96];
+	char dash[12] = "      --", head[96], text[512];
 	int len;
 
 	if (!row->help)
@@ -295,10 +319,11 @@ static void help_row(const struct option_spec *row, FILE *out)
 	fprintf(out, "%-*s", HELP_COLUMN, head);
 	if (len >= HELP_COLUMN)
 		fprintf(out, "\n%*s", HELP_COLUMN, "");
-	fputs(row->help, out);
 	if (row->initial && *row->initial)
-		fprintf(out, " (default: %s)", row->initial);
-	fputc('\n', out);
+		snprintf(text, sizeof(text), "%s (default: %s)", row->help, row->initial);
+	else
+		snprintf(text, sizeof(text), "%s", row->help);
+	wrap(text, term_width(), out);
 }
 
 const struct option_spec *options_frame(void)

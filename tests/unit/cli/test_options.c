@@ -138,6 +138,8 @@ static void help_lists_what_is_not_hidden(void **state)
 	static const struct option_spec some[] = {
 		{ "shown", 's', OPT_TEXT, "FILE", "x", "a text" },
 		{ "hidden", 0, OPT_FLAG, NULL, NULL, NULL },
+		{ "long", 0, OPT_FLAG, NULL, NULL,
+		  "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen" },
 		{ .kind = OPT_END },
 	};
 	char *text = NULL;
@@ -149,6 +151,10 @@ static void help_lists_what_is_not_hidden(void **state)
 	assert_non_null(strstr(text, "  -s, --shown=FILE"));
 	assert_non_null(strstr(text, "a text (default: x)"));
 	assert_null(strstr(text, "hidden"));
+	/* 100 columns where there is no terminal */
+	assert_non_null(strstr(
+		text, "--long                    one two three four five six seven eight nine ten eleven twelve\n"
+		      "                                thirteen fourteen fifteen\n"));
 	assert_non_null(strstr(text, "--json"));
 	free(text);
 }
