@@ -10,6 +10,7 @@
 
 /* What this thread holds. volatile: a signal handler on this thread may change it between two lines. */
 struct pool_mine {
+	const struct pool_header *head; /* of which pool: a promoted child has two, with a generation 1 each */
 	struct pool_chunk *chunk;
 	uint64_t ticket;
 	uint32_t generation;
@@ -111,7 +112,7 @@ static struct pool_chunk *take_chunk(struct pool *pool, uint64_t *ticket)
 
 static void own_chunk(struct pool *pool, struct pool_chunk *chunk, uint64_t ticket, uint32_t generation)
 {
-	uint32_t tid = mine.generation == generation ? mine.tid : 0;
+	uint32_t tid = mine.head == pool->head && mine.generation == generation ? mine.tid : 0;
 
 	if (!tid)
 		tid = (uint32_t)syscall(SYS_gettid);
@@ -121,6 +122,7 @@ static void own_chunk(struct pool *pool, struct pool_chunk *chunk, uint64_t tick
 	chunk->seq = atomic_fetch_add_explicit(&pool->head->next_seq, 1, memory_order_relaxed);
 	prctl(PR_GET_NAME, chunk->comm);
 	mine.tid = tid;
+	mine.head = pool->head;
 	mine.generation = generation;
 	mine.ticket = ticket;
 	mine.chunk = chunk;
@@ -134,7 +136,7 @@ static struct pool_chunk *enter_chunk(struct pool *pool, uint32_t bytes, uint64_
 	uint64_t word;
 
 	*ticket = mine.ticket;
-	if (chunk && mine.generation == generation) {
+	if (chunk && mine.head == pool->head && mine.generation == generation) {
 		word = CHUNK_WORD(*ticket, CHUNK_OWNED);
 		/* fails when the reader took the chunk away, or when we interrupted ourselves inside pool_put */
 		if (atomic_compare_exchange_strong_explicit(&chunk->state, &word, CHUNK_WORD(*ticket, CHUNK_BUSY),
