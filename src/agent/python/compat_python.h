@@ -14,6 +14,11 @@
 /* sys.monitoring and PyFunction_SetVectorcall */
 #define PY_MINOR_MONITORING 12
 
+/* 3.12 counts calls through C against a fixed allowance, two units for a Python function, whatever the recursion limit is */
+#define PY_MINOR_COUNTS_C_CALLS 12
+#define PY_UNITS_OF_A_CALL 2
+#define PY_THREAD_STATE_INTS 32 /* how far into a thread state the counter is looked for */
+
 /* struct _typeobject, the same on 64 bit from 3.8 to 3.13 */
 #define PY_TYPE_NAME_OFF 24
 #define PY_TYPE_VECTORCALL_OFF 56

@@ -11,7 +11,7 @@
 #include <string.h>
 
 struct py_hook hooks[HOOK_MAX];
-unsigned int hook_count;
+_Atomic unsigned int hook_count;
 _Atomic bool hook_gate;
 __thread const struct py_hook *hook_running;
 

@@ -39,7 +39,7 @@ struct py_hook {
 	struct stage_fn fn;
 	const struct hook_way *way;
 	struct pyobj *callable; /* strong reference */
-	bool attached;
+	_Atomic bool attached; /* read by status */
 	/* A replaced function that calls the one it replaced (functools.wraps) covers it: one call, one stage */
 	const struct py_hook *covers;
 	/* vectorcall.c: what the slot held */
@@ -52,7 +52,7 @@ struct py_hook {
 };
 
 extern struct py_hook hooks[HOOK_MAX];
-extern unsigned int hook_count; /* written by systrace/py only */
+extern _Atomic unsigned int hook_count; /* written by systrace/py only */
 extern _Atomic bool hook_gate; /* rewritten code and wrappers record; false = pass through */
 
 /* the innermost hook that runs on this thread; set and put back around each call */

@@ -107,6 +107,9 @@ struct py_typespec {
 	F(int, Py_IsFinalizing, (void)) /* 3.13 */                                          \
 	F(void, PyFunction_SetVectorcall, (struct pyobj *, py_vectorcall)) /* 3.12 */       \
 	F(long, PyImport_GetMagicNumber, (void))                                            \
+	F(int, Py_EnterRecursiveCall, (const char *)) /* 3.9 */                             \
+	F(void, Py_LeaveRecursiveCall, (void))                                              \
+	F(void *, PyThreadState_Get, (void))                                                \
 	F(struct pyobj *, PyEval_GetFrame, (void))                                          \
 	F(struct pyobj *, PyFrame_GetBack, (struct pyobj *)) /* 3.9 */
 

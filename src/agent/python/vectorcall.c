@@ -9,6 +9,59 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <string.h>
+
+/* CPython 3.12 allows 750 nested calls through C, and each traced one goes through C. So that a recursive function reaches
+ * the recursion limit as it would without us, its calls are lent their units: LENT_MAX a thread, which is bounded by what a
+ * small thread's stack can bear. Where the counter lies is found by trying, not known. */
+#define LENT_MAX 1000u
+static size_t units_off; /* of the counter in a thread state; 0 = nothing is lent */
+static __thread unsigned int lent __attribute__((tls_model("initial-exec")));
+
+static void find_units(void)
+{
+	int before[PY_THREAD_STATE_INTS], *now, changed = 0;
+	size_t at = 0;
+
+	if (py.minor != PY_MINOR_COUNTS_C_CALLS || units_off || !py.Py_EnterRecursiveCall ||
+	    !py.Py_LeaveRecursiveCall || !py.PyThreadState_Get)
+		return;
+	now = py.PyThreadState_Get();
+	memcpy(before, now, sizeof(before));
+	if (py.Py_EnterRecursiveCall("") != 0)
+		return;
+	for (size_t i = 0; i < PY_THREAD_STATE_INTS; i++)
+		if (now[i] != before[i] && (changed++, now[i] == before[i] - 1))
+			at = i;
+	py.Py_LeaveRecursiveCall();
+	if (changed == 1 && at && now[at] == before[at])
+		units_off = at * sizeof(int);
+}
+
+static int *lend_units(void)
+{
+	int *left;
+
+	if (lent == LENT_MAX)
+		return NULL;
+	lent++;
+	left = (int *)((char *)py.PyThreadState_Get() + units_off);
+	*left += PY_UNITS_OF_A_CALL;
+	return left;
+}
+
+static struct pyobj *call_next(struct py_hook *hook, struct pyobj *callable, struct pyobj *const *args, size_t nargsf,
+			       struct pyobj *kwnames)
+{
+	int *left = units_off ? lend_units() : NULL;
+	struct pyobj *result = hook->next(callable, args, nargsf, kwnames);
+
+	if (left) {
+		*left -= PY_UNITS_OF_A_CALL;
+		lent--;
+	}
+	return result;
+}
 
 /* hook: runs on any thread of the job with the GIL held */
 static struct pyobj *hook_call(struct py_hook *hook, struct pyobj *callable, struct pyobj *const *args, size_t nargsf,
@@ -20,11 +73,11 @@ static struct pyobj *hook_call(struct py_hook *hook, struct pyobj *callable, str
 	int saved = errno;
 
 	if (hook_is_covered(hook))
-		return hook->next(callable, args, nargsf, kwnames);
+		return call_next(hook, callable, args, nargsf, kwnames);
 	hook_running = hook;
 	stage_enter(&hook->fn, &frame, (void *const *)args, nargsf, kwnames);
 	errno = saved;
-	result = hook->next(callable, args, nargsf, kwnames);
+	result = call_next(hook, callable, args, nargsf, kwnames);
 	saved = errno;
 	stage_leave(&hook->fn, &frame, !result);
 	hook_running = outer;
@@ -99,6 +152,7 @@ static const char *vectorcall_attach(struct py_hook *hook)
 		return NULL;
 	if (!slot_is_plausible(slot))
 		return "another tool holds the function's vectorcall slot";
+	find_units();
 	hook->next = *slot;
 	slot_put(hook->callable, slot, entry);
 	return NULL;

@@ -91,7 +91,7 @@ def deepest(name):
 def recursion():
     """The recursion limit is reached at the same depth with and without tracing."""
     limit = sys.getrecursionlimit()
-    for new in (200, 700) if V == (3, 12) else (200, limit):  # 3.12 allows 749 calls through C: docs/python-stages.md
+    for new in (200, limit):
         sys.setrecursionlimit(new)
         before = count("sample@t_recurse")
         traced, plain = deepest("t_recurse"), deepest("u_recurse")
