@@ -46,6 +46,12 @@ def socket_of_rank(dump, rank):
     return None
 
 
+def any_socket(dump):
+    """The only one; its agent need not know its rank yet."""
+    found = os.listdir(os.path.join(dump, "sock"))
+    return os.path.join(dump, "sock", found[0]) if found else None
+
+
 def signal_file(dump, name):
     h.write_file(os.path.join(dump, name), "")
 
@@ -102,5 +108,30 @@ def test_kernels_need_a_device():
     h.finish(job, 60).ok()
 
 
+def run_untraced(**env):
+    """Names of rank 0's markers and steps of a job with Python tracing off; a command comes before the broadcasts."""
+    dump = h.tmpdir()
+    job = ranks.start(dump, 1, h.write_file(os.path.join(dump, "job.py"), JOB), dump, SYSTRACE_ENABLE=1,
+                      SYSTRACE_PYTHON_TRACING="off", **env)
+    wait_for_file(dump, "first-0")
+    sock = h.wait_for(lambda: any_socket(dump), 20, "socket")
+    if not env:
+        h.check_equal(ctl.ask(sock, "enable", plugin="MSPTI", event="marker").code, 0, "enable")
+    signal_file(dump, "more")
+    wait_for_file(dump, "second-0")
+    signal_file(dump, "come")
+    h.finish(job, 60).ok()
+    timeline = ranks.Timeline(dump, 0)  # notes on groups are there
+    h.check_equal((timeline.stages, timeline.steps), ([], []), "stages and steps")
+    return [op for op, _, _ in names(dump, 0)]
+
+
+def test_markers_with_python_tracing_off():
+    h.check_equal(run_untraced(), ["broadcast"] * 3 + ["barrier"], "enabled by command")
+    found = run_untraced(SYSTRACE_PLUGINS="MSPTI event=marker")
+    h.check_equal(found[-4:], ["broadcast"] * 3 + ["barrier"], "enabled from the start")
+    h.check_equal(found[:-4], ["all_reduce"] * 5, "enabled from the start")
+
+
 if __name__ == "__main__":
-    h.main(test_dump, test_kernels_need_a_device)
+    h.main(test_dump, test_kernels_need_a_device, test_markers_with_python_tracing_off)

@@ -6,7 +6,10 @@
  */
 #include "agent/agent.h"
 #include "agent/plugin.h"
+#include "agent/python/python.h"
+#include "agent/python/python_api.h"
 #include "agent/steps.h"
+#include "agent/threads.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -21,7 +24,12 @@ static const struct {
 	unsigned bit;
 } events[] = { { "marker", EVENT_MARKER }, { "kernel", EVENT_KERNEL }, { "api", EVENT_API } };
 
+#define ATTACH_MS 2000 /* how long enabling waits for the interpreter lock */
+#define THREAD_TRIES 50
+#define THREAD_POLL_NS 5000000u
+
 static uint64_t markers_before; /* steps_stats.markers when the capture began */
+static bool attached_here; /* Python tracing is off in this process: its hooks are there for the markers alone */
 
 /* Bits of a comma list; words were checked against the plugin's row before. */
 static unsigned event_bits(const char *list)
@@ -47,6 +55,11 @@ static unsigned wanted(const struct plugin_args *args)
 
 static int mspti_check(const struct plugin_args *args, struct st_err *err)
 {
+	const char *why = python_off_reason();
+
+	if ((wanted(args) & EVENT_MARKER) && why)
+		return err_set(err, -ENOTSUP,
+			       "markers are made of Python's calls of torch.distributed, and there are none: %s", why);
 	if (wanted(args) & EVENT_MARKER)
 		return 0;
 	return err_set(
@@ -55,12 +68,37 @@ static int mspti_check(const struct plugin_args *args, struct st_err *err)
 		"CUPTI (NVIDIA) to make them; event=marker records the collectives of torch.distributed");
 }
 
+/* Before the interpreter runs (SYSTRACE_PLUGINS) there is nothing to wait for: the wish is carried out when it does. */
+static int attach(void)
+{
+	bool runs = py.minor && py.Py_IsInitialized();
+	int ret, tries;
+
+	for (tries = 0; tries < THREAD_TRIES; tries++) {
+		ret = python_stages_switch(true, runs ? ATTACH_MS : 0);
+		if (ret != -ESRCH)
+			break;
+		thread_sleep(THREAD_CTL, THREAD_POLL_NS); /* systrace/py is just being started */
+	}
+	return ret == -ETIMEDOUT ? 0 : ret;
+}
+
 static int mspti_start(const struct plugin_args *args, struct st_err *err)
 {
 	struct steps_stats stats;
 
-	steps_stats(&stats);
-	markers_before = stats.markers;
+	int ret;
+
+	if (!pool_on(&agent.pool, PLUGIN_BIT_STAGES)) {
+		ret = attach();
+		if (ret < 0)
+			return err_set(err, ret, "cannot trace Python functions: %s", strerror(-ret));
+		attached_here = true;
+	}
+	if (!pool_on(&agent.pool, PLUGIN_BIT(PLUGIN_MSPTI))) {
+		steps_stats(&stats);
+		markers_before = stats.markers;
+	}
 	pool_switch(&agent.pool, PLUGIN_BIT(PLUGIN_MSPTI), true);
 	if (wanted(args) & ~EVENT_MARKER)
 		err_set(err, 0,
@@ -72,6 +110,9 @@ static int mspti_start(const struct plugin_args *args, struct st_err *err)
 static void mspti_stop(void)
 {
 	pool_switch(&agent.pool, PLUGIN_BIT(PLUGIN_MSPTI), false);
+	if (attached_here && !pool_on(&agent.pool, PLUGIN_BIT_STAGES))
+		python_stages_switch(false, 0);
+	attached_here = false;
 }
 
 static void mspti_status(char *text, size_t room)

@@ -105,7 +105,7 @@ static struct {
 	struct pyobj *key[KEY_COUNT];
 	struct pyobj *c10d; /* __dict__ of torch.distributed.distributed_c10d */
 	struct pyobj *p2pop, *tensor_type, *parameter_type, *has_function;
-	/* groups by the address of torch's object, checked against torch's own table at each use; never taken out */
+	/* groups by the address of torch's object, checked against torch's own table at each use */
 	struct comm_group {
 		const struct pyobj *object;
 		ssize_t at; /* position in _pg_names */
@@ -114,6 +114,7 @@ static struct {
 		uint32_t p2p;
 	} groups[GROUPS];
 	uint32_t group_count;
+	uint32_t evict; /* next to go when the table is full */
 	struct {
 		const struct pyobj *object; /* lives as long as torch */
 		uint32_t name;
@@ -411,9 +412,10 @@ static struct comm_group *group_new(const struct pyobj *object, ssize_t at, uint
 			comm.groups[i].at = at;
 			return &comm.groups[i];
 		}
-	if (comm.group_count == GROUPS)
-		return NULL;
-	group = &comm.groups[comm.group_count++];
+	if (comm.group_count < GROUPS)
+		group = &comm.groups[comm.group_count++];
+	else /* jobs that make groups without end: a forgotten one counts from 1 again */
+		group = &comm.groups[comm.evict++ % GROUPS];
 	*group = (struct comm_group){ .object = object, .at = at, .name = name };
 	note_group(group);
 	return group;

@@ -379,6 +379,9 @@ static void serve(void)
 void python_configure(const struct python_options *options)
 {
 	self.options = *options;
+	/* before the loop runs: a wish that comes while it starts (a plugin of SYSTRACE_PLUGINS) is not overwritten */
+	if (!atomic_load(&self.listed))
+		atomic_store_explicit(&self.wish_on, options->stages_on, memory_order_relaxed);
 }
 
 void python_loop(void)
@@ -394,7 +397,6 @@ void python_loop(void)
 		if (!atomic_load(&self.listed)) {
 			load_list();
 			atomic_store(&self.listed, true);
-			atomic_store_explicit(&self.wish_on, self.options.stages_on, memory_order_relaxed);
 		}
 		serve();
 	}
