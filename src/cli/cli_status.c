@@ -113,6 +113,8 @@ static void print_others(const struct fleet *fleet)
 	size_t children = targets_count(fleet->targets, TARGET_CHILD);
 	size_t hidden = fleet->targets->hidden;
 
+	if (fleet->chosen)
+		return;
 	if (dormant + children + hidden)
 		putchar('\n');
 	if (dormant)
@@ -146,8 +148,8 @@ void cli_print_list(const struct fleet *fleet)
 			continue;
 		if (call < fleet->call_count && fleet->calls[call].target == target)
 			answer = &fleet->calls[call++];
-		else if (target->kind == TARGET_AGENT)
-			continue; /* filtered by --pid */
+		else if (fleet->chosen)
+			continue;
 		table_cell(&table, "%d", (int)target->pid);
 		table_cell(&table, "%s", answer ? get(answer, "rank", rank, sizeof(rank), "-") : "-");
 		table_cell(&table, "%s",

@@ -13,6 +13,7 @@ struct fleet {
 	const struct targets *targets;
 	const struct ctl_call *calls;
 	size_t call_count;
+	bool chosen; /* --pid: say nothing of other processes */
 };
 
 /** cli_print_status - one row per process, then files and remarks. */

@@ -81,13 +81,23 @@ static void call_connect(struct ctl_call *call)
 	call->state = CALL_SEND;
 }
 
+static bool has_ended(const struct ctl_call *call)
+{
+	char path[32];
+
+	snprintf(path, sizeof(path), "/proc/%d", (int)call->target->pid);
+	return access(path, F_OK) < 0;
+}
+
 static void call_broken(struct ctl_call *call, int code)
 {
-	if (code == 0 || code == ECONNRESET || code == EPIPE)
+	if (code != 0 && code != ECONNRESET && code != EPIPE)
+		call_failed(call, -code, strerror(code));
+	else if (has_ended(call))
+		call_failed(call, -ECONNRESET, "the process has ended");
+	else
 		call_failed(call, -ECONNRESET,
 			    "its agent closed the connection without an answer; see its log (SYSTRACE_LOG_PATH)");
-	else
-		call_failed(call, -code, strerror(code));
 }
 
 static void call_send(struct ctl_call *call, const uint8_t *request, uint32_t bytes)

@@ -465,7 +465,7 @@ static int report(const struct order *order, const struct targets *targets)
 		goto out;
 	}
 	failed = ask(&choice, order);
-	fleet = (struct fleet){ targets, choice.calls, choice.count };
+	fleet = (struct fleet){ targets, choice.calls, choice.count, order->pid_count > 0 };
 	if (order->json)
 		cli_print_json(&fleet);
 	else if (order->action->verb == CTL_LIST)

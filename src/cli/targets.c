@@ -73,15 +73,19 @@ static bool has_word(const char *line, const char *const *words)
 	return false;
 }
 
-static void take_library(struct target *target, const char *path)
+/* Is this mapped file our library? Sets its path; one that was replaced since shows as "(deleted)". */
+static void take_library(struct target *target, char *path)
 {
 	static const char gone[] = " (deleted)";
 	size_t len = strlen(path);
+	bool deleted = len > sizeof(gone) - 1 && strcmp(path + len - (sizeof(gone) - 1), gone) == 0;
 
-	target->deleted = len > sizeof(gone) - 1 && strcmp(path + len - (sizeof(gone) - 1), gone) == 0;
-	if (target->deleted)
-		len -= sizeof(gone) - 1;
-	snprintf(target->library, sizeof(target->library), "%.*s", (int)len, path);
+	if (deleted)
+		path[len - (sizeof(gone) - 1)] = '\0';
+	if (strcmp(strrchr(path, '/'), LIBRARY) != 0)
+		return;
+	target->deleted = deleted;
+	snprintf(target->library, sizeof(target->library), "%s", path);
 }
 
 /* Read the maps; true when the library is among them. */
@@ -103,16 +107,14 @@ static bool look_at_maps(struct target *target, int dir, size_t *hidden)
 		return false;
 	}
 	while (fgets(line, sizeof(line), maps)) {
-		char *path = strchr(line, '/'), *found;
+		char *path = strchr(line, '/');
 
 		if (!path)
 			continue;
 		path[strcspn(path, "\n")] = '\0';
-		found = strstr(path, LIBRARY);
-		if (found && (found[sizeof(LIBRARY) - 1] == '\0' || found[sizeof(LIBRARY) - 1] == ' '))
-			take_library(target, path);
 		target->python |= has_word(path, interpreters);
 		target->runtime |= has_word(path, runtimes);
+		take_library(target, path);
 	}
 	/* a process that may not be looked into opens, but reads nothing (EACCES on older kernels) */
 	*hidden += ferror(maps) && (errno == EACCES || errno == EPERM);

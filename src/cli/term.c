@@ -48,7 +48,9 @@ char *term_clean(char *text)
 	unsigned char *at = (unsigned char *)text;
 
 	for (; *at; at++) {
-		if (*at < 0x20 || *at == 0x7f)
+		if (*at == '\n' || *at == '\t')
+			*at = ' ';
+		else if (*at < 0x20 || *at == 0x7f)
 			*at = '?';
 		else if (*at == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0) /* C1 controls */
 			at[0] = at[1] = '?';

@@ -17,7 +17,7 @@ enum term_colour { TERM_PLAIN, TERM_BOLD, TERM_DIM, TERM_RED, TERM_GREEN, TERM_Y
 const char *term_on(FILE *stream, enum term_colour colour);
 const char *term_off(FILE *stream);
 
-/** term_clean - replace control characters in place by `?`: texts of other users' processes go to an operator's terminal. */
+/** term_clean - replace control characters in place by `?`, line ends and tabs by a blank: texts of other users' processes go to an operator's terminal. */
 char *term_clean(char *text);
 
 /** term_width - columns of the terminal behind stdout, 100 when there is none. */

@@ -140,6 +140,8 @@ def pid_chooses():
         h.check_equal(lines[2], "[ACK] process 999999: FAILED: there is no such process", "line")
         got = h.run([h.CLI, "enable", "IO", "--pid", str(os.getpid())]).ok(1)
         h.check("libsysTrace.so is not loaded there" in got.out and "LD_PRELOAD=" in got.out, got.out)
+        out = h.run([h.CLI, "list", "--pid", str(fakes.pid[0])]).ok().out
+        h.check_equal(len(out.splitlines()), 2, "lines of %r" % out)
         got = h.run([h.CLI, "enable", "Mutex", "pid=%d" % fakes.pid[0]]).ok()
         h.check_equal(len(got.out.splitlines()), 1, "lines")
 
@@ -185,6 +187,32 @@ def a_stopped_process_is_named():
         os.kill(fakes.pid[0], signal.SIGSTOP)
         got = h.run([h.CLI, "enable", "IO", "--timeout", "0.3"]).ok(1)
         h.check("the process is stopped by a signal or a debugger" in got.out, got.out)
+
+
+def forked_children_go_with_their_parent():
+    with Fakes("fork") as fakes:
+        got = h.run([h.CLI, "enable", "IO"]).ok()
+        h.check_equal(len(got.out.splitlines()), 1, "lines")
+        h.check_equal(json.loads(h.run([h.CLI, "list", "--json"]).ok().out)["children"], 1, "children")
+        h.check("1 forked child records through the processes above" in h.run([h.CLI, "list"]).ok().out, "list")
+        child = int(h.read_file("/proc/%d/task/%d/children" % (fakes.pid[0], fakes.pid[0])).split()[0])
+        got = h.run([h.CLI, "enable", "IO", "--pid", str(child)]).ok(1)
+        h.check("it was forked from process %d and records through that one" % fakes.pid[0] in got.out, got.out)
+
+
+def a_replaced_library_is_found_and_named():
+    with Fakes("ok") as fakes:
+        os.unlink(os.path.join(fakes.dir, "libsysTrace.so"))
+        h.run([h.CLI, "enable", "IO"]).ok()
+        out = h.run([h.CLI, "status"]).ok().out
+        h.check("%d: runs a libsysTrace.so that was replaced since it started" % fakes.pid[0] in out, out)
+
+
+def only_that_very_library_counts():
+    """A file whose path merely contains the name is no agent."""
+    with Fakes("ok") as fakes:
+        os.rename(os.path.join(fakes.dir, "libsysTrace.so"), os.path.join(fakes.dir, "libsysTrace.so.bak"))
+        h.run([h.CLI, "list"]).ok(3)
 
 
 def status_for_people_and_programs():
@@ -240,5 +268,6 @@ def what_only_a_probe_records_is_refused_clearly():
 
 h.main(documented_lines, default_socket_directory_is_tmp, parameters_arrive, each_gets_its_own_verdict,
        sixty_four_at_once, pid_chooses, dormant_alone_is_no_agent, a_socket_of_another_process_gets_nothing, not_a_socket,
-       a_stopped_process_is_named, status_for_people_and_programs, list_for_people_and_programs,
+       a_stopped_process_is_named, forked_children_go_with_their_parent, a_replaced_library_is_found_and_named,
+       only_that_very_library_counts, status_for_people_and_programs, list_for_people_and_programs,
        memory_says_when_its_probe_is_missing, what_only_a_probe_records_is_refused_clearly)

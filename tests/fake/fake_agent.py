@@ -8,7 +8,7 @@ Forks one process per behaviour, all listening in $SYSTRACE_SOCKET_DIR (default:
 `<pid> <behaviour>` for each once they listen, then waits until stdin is closed and ends them. DIR also gets the dummy
 library. Behaviours: ok, ok:<text>, error:<text>, slow:<seconds>, silent, close, garbage, half, version:<n>, badverb,
 badseq, badpayload, nocode, huge, dribble, dormant (no socket), stale (socket file, nobody listens), pid:<n> (socket
-named for another pid).
+named for another pid), fork (with a forked child that has no socket).
 """
 
 import mmap
@@ -137,6 +137,11 @@ def child(directory, index, behaviour, ready):
     if kind == "stale":
         listener.close()
         listener = None
+    if kind == "fork" and os.fork() == 0:
+        parent = os.getppid()
+        while os.getppid() == parent:  # ends with its parent
+            time.sleep(0.1)
+        os._exit(0)
     os.write(ready, b"%d %s\n" % (os.getpid(), behaviour.encode()))
     if listener is None:
         time.sleep(3600)
