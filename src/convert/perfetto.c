@@ -115,12 +115,10 @@ static inline char *put_varint(char *out, uint64_t value)
 	return out;
 }
 
-static bool buffer_room(struct perfetto *perfetto, struct buffer *buffer, size_t bytes)
+static bool buffer_grow(struct perfetto *perfetto, struct buffer *buffer, size_t bytes)
 {
 	char *data;
 
-	if (buffer->room - buffer->len >= bytes)
-		return true;
 	data = realloc(buffer->data, buffer->len + bytes + BODY_BYTES);
 	if (!data) {
 		perfetto->base.out.failed = -ENOMEM;
@@ -131,7 +129,12 @@ static bool buffer_room(struct perfetto *perfetto, struct buffer *buffer, size_t
 	return true;
 }
 
-static void add_u64(struct perfetto *perfetto, struct buffer *buffer, uint32_t field, uint64_t value)
+static inline bool buffer_room(struct perfetto *perfetto, struct buffer *buffer, size_t bytes)
+{
+	return buffer->room - buffer->len >= bytes || buffer_grow(perfetto, buffer, bytes);
+}
+
+static inline void add_u64(struct perfetto *perfetto, struct buffer *buffer, uint32_t field, uint64_t value)
 {
 	char *at;
 
@@ -233,10 +236,15 @@ static int put_packet(struct perfetto *perfetto, uint64_t t_ns, uint32_t flags, 
 		perfetto->interned.len = 0;
 	}
 	if (field) {
-		outfile_room(out, 128);
+		outfile_room(out, 128 + BODY_BYTES);
 		out->at = put_varint(out->at, TAG(field, BYTES));
 		out->at = put_varint(out->at, body->len);
-		outfile_put(out, body->data, body->len);
+		if (body->len <= BODY_BYTES) {
+			memcpy(out->at, body->data, body->len);
+			out->at += body->len;
+		} else {
+			outfile_put(out, body->data, body->len);
+		}
 	}
 	return out->failed;
 }
@@ -306,19 +314,42 @@ static void begin_note(struct perfetto *perfetto, uint32_t key)
 	add_u64(perfetto, &perfetto->note, NOTE_NAME_IID, key);
 }
 
+/* An argument that is a number: written in place, as its length is easily told. */
+static inline void add_number(struct perfetto *perfetto, uint32_t key, uint32_t field, uint64_t value)
+{
+	struct buffer *event = &perfetto->event;
+	size_t len = 1 + varint_len(key) + varint_len(TAG(field, VARINT)) + varint_len(value);
+	char *at;
+
+	if (!buffer_room(perfetto, event, len + 16))
+		return;
+	at = event->data + event->len;
+	*at++ = TAG(EVENT_ANNOTATION, BYTES);
+	at = put_varint(at, len);
+	*at++ = TAG(NOTE_NAME_IID, VARINT);
+	at = put_varint(at, key);
+	at = put_varint(at, TAG(field, VARINT));
+	at = put_varint(at, value);
+	event->len = (size_t)(at - event->data);
+}
+
 static void add_arg(struct perfetto *perfetto, const struct ev_arg *arg)
 {
 	uint64_t bits;
 
+	if (arg->type == EV_ARG_U64 || (arg->type == EV_ARG_NAME && arg->name)) {
+		bool text = arg->type == EV_ARG_NAME;
+
+		use_name(perfetto, arg->key, SEEN_NOTE);
+		if (text)
+			use_name(perfetto, arg->name, SEEN_TEXT);
+		add_number(perfetto, arg->key, text ? NOTE_TEXT_IID : NOTE_UINT, text ? arg->name : arg->u64);
+		return;
+	}
 	begin_note(perfetto, arg->key);
 	switch (arg->type) {
-	case EV_ARG_NAME:
-		if (arg->name) {
-			use_name(perfetto, arg->name, SEEN_TEXT);
-			add_u64(perfetto, &perfetto->note, NOTE_TEXT_IID, arg->name);
-		} else {
-			add_bytes(perfetto, &perfetto->note, NOTE_TEXT, "", 0);
-		}
+	case EV_ARG_NAME: /* the empty one */
+		add_bytes(perfetto, &perfetto->note, NOTE_TEXT, "", 0);
 		break;
 	case EV_ARG_I64:
 		add_u64(perfetto, &perfetto->note, NOTE_INT, (uint64_t)arg->i64);

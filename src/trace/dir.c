@@ -4,6 +4,7 @@
 
 #include "trace/chain.h"
 #include "trace/input.h"
+#include "trace/readers.h"
 #include "trace/session.h"
 
 #include <ctype.h>
@@ -112,9 +113,15 @@ static uint64_t split_name(char *name)
 /* @stream: keep the reader, the file can't be opened again */
 static int add_file(struct dir_set *set, const char *path, bool stream, struct st_err *err)
 {
-	struct ev_reader *reader = ev_open(set->session, path, err);
+	const struct format *format = stream ? NULL : ev_sniff(path, err);
+	struct ev_reader *reader;
 	struct file *file;
 
+	if (!stream && !format)
+		return -errno;
+	if (format && !wanted(set, format->name))
+		return err_set(err, -EINVAL, "%s is %s, which this command does not take", path, format->what);
+	reader = ev_open(set->session, path, err);
 	if (!reader)
 		return -errno;
 	if (!wanted(set, reader->ops->format)) {

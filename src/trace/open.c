@@ -75,6 +75,25 @@ static const struct format *choose(struct input *input, const char *path, struct
 	return NULL;
 }
 
+const struct format *ev_sniff(const char *path, struct st_err *err)
+{
+	const struct format *format;
+	struct st_err local;
+	struct input input;
+
+	if (!err)
+		err = &local;
+	if (input_open(&input, path, err) < 0) {
+		errno = -err->code;
+		return NULL;
+	}
+	format = choose(&input, path, err);
+	input_close(&input);
+	if (!format)
+		errno = -err->code;
+	return format;
+}
+
 struct ev_reader *ev_open(struct ev_session *session, const char *path, struct st_err *err)
 {
 	const struct format *format;

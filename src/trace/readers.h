@@ -32,4 +32,7 @@ int reader_init(struct ev_reader *reader, const struct ev_reader_ops *ops, struc
 /** reader_progress - bring bytes and torn of the statistics up to date from the input */
 void reader_progress(struct ev_reader *reader, const struct input *input);
 
+/** ev_sniff - format of a file by its first bytes, without opening a reader. Return: its row, NULL with errno and @err. */
+const struct format *ev_sniff(const char *path, struct st_err *err);
+
 #endif

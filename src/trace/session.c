@@ -115,13 +115,14 @@ static int table_init(struct table *table)
 /* Id of a string of bytes, 0 when it is empty or memory ran out. A copy gets a NUL behind it. */
 static uint32_t table_id(struct ev_session *session, struct table *table, const void *bytes, size_t len)
 {
-	uint64_t hash = hash64(bytes, len);
-	uint32_t at = (uint32_t)hash & table->mask;
-	uint32_t id;
+	uint64_t hash;
+	uint32_t at, id;
 	char *copy;
 
 	if (!len || len >= UINT32_MAX)
 		return 0;
+	hash = hash64(bytes, len);
+	at = (uint32_t)hash & table->mask;
 	while ((id = table->slots[at]) != 0) {
 		const struct entry *entry = &table->entries[id];
 
