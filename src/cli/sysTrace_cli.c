@@ -30,6 +30,7 @@
 #define PIDS_MAX 1024
 #define STAGES "stages" /* the always-on layer: switched like a plugin, but has no row of its own */
 #define RECOVER_WAIT_MS 2000
+#define TABLE_WAIT_NS 2000000000ull
 
 extern const struct command cmd_recover;
 
@@ -68,6 +69,7 @@ struct order {
 	size_t pid_count;
 	uint64_t timeout_ns;
 	bool json;
+	struct st_err unknown; /* code set: our table lacks the plugin or a key; agents of another version may know it */
 };
 
 /* --- reading the command line ---------------------------------------------------------------------------------------- */
@@ -128,7 +130,7 @@ static int take_pair(struct order *order, const char *word)
 	order->texts[order->pair_count] = text;
 	value = strchr(text, '=');
 	*value++ = '\0';
-	row = plugin_param_find((enum plugin_id)order->plugin, text);
+	row = order->plugin < 0 ? NULL : plugin_param_find((enum plugin_id)order->plugin, text);
 	if (row && is_list(row->type))
 		drop_blanks(value);
 	order->pairs[order->pair_count++] = (struct plugin_pair){ row ? row->key : text, value };
@@ -138,6 +140,7 @@ static int take_pair(struct order *order, const char *word)
 static int take_params(struct order *order, const struct options *opts)
 {
 	struct st_err err = { 0 };
+	int ret;
 
 	for (size_t i = 2; i < opts->word_count; i++) {
 		int status = take_pair(order, opts->words[i]);
@@ -145,7 +148,12 @@ static int take_params(struct order *order, const struct options *opts)
 		if (status != CMD_OK)
 			return status;
 	}
-	if (plugin_check_enable((enum plugin_id)order->plugin, order->pairs, order->pair_count, &err) < 0)
+	if (order->plugin < 0)
+		return CMD_OK;
+	ret = plugin_check_enable((enum plugin_id)order->plugin, order->pairs, order->pair_count, &err);
+	if (ret == -ENOENT)
+		order->unknown = err;
+	else if (ret < 0)
 		return cmd_usage("%s", err.text);
 	return CMD_OK;
 }
@@ -153,7 +161,6 @@ static int take_params(struct order *order, const struct options *opts)
 static int take_order(struct order *order, const struct cli_action *action, const struct options *opts)
 {
 	size_t words = action->takes_plugin ? 2 : 1;
-	struct st_err err = { 0 };
 	const char *pids = options_text(opts, "pid");
 
 	*order = (struct order){ .action = action, .plugin = -1, .json = opts->json };
@@ -174,11 +181,12 @@ static int take_order(struct order *order, const struct cli_action *action, cons
 		order->name = STAGES;
 		return opts->word_count > 2 ? cmd_usage(STAGES " has no parameters") : CMD_OK;
 	}
-	order->plugin = plugin_find(opts->words[1], &err);
-	if (order->plugin < 0)
-		return cmd_usage("%s", err.text);
-	order->name = plugin_specs[order->plugin].name;
-	snprintf(running, sizeof(running), "sysTrace_cli %s %s", action->name, order->name);
+	order->plugin = plugin_find(opts->words[1], &order->unknown);
+	order->name = opts->words[1];
+	if (order->plugin >= 0) {
+		order->name = plugin_specs[order->plugin].name;
+		snprintf(running, sizeof(running), "sysTrace_cli %s %s", action->name, order->name);
+	}
 	return action->takes_params ? take_params(order, opts) : CMD_OK;
 }
 
@@ -323,6 +331,57 @@ static size_t ask(struct choice *choice, const struct order *order)
 	return ctl_exchange(choice->calls, choice->count, request, (uint32_t)bytes, order->timeout_ns);
 }
 
+/* Is @word one of the comma list @words? */
+static bool listed(const char *words, const char *word)
+{
+	size_t len = strlen(word);
+
+	for (; *words; words += strcspn(words, ","), words += *words == ',')
+		if (strcspn(words, ",") == len && strncmp(words, word, len) == 0)
+			return true;
+	return false;
+}
+
+/* Has this agent the plugin and all keys of the order, by its answer to CTL_PLUGINS? */
+static bool agent_knows(const struct ctl_call *call, const struct order *order)
+{
+	char key[64], keys[1024];
+
+	snprintf(key, sizeof(key), "plugin.%.40s.keys", order->name);
+	for (char *at = key; *at; at++)
+		if (*at >= 'A' && *at <= 'Z')
+			*at += 'a' - 'A';
+	if (!ctl_call_get(call, key, keys, sizeof(keys)))
+		return false;
+	for (size_t i = 0; i < order->pair_count; i++) {
+		bool common = false;
+
+		for (const struct param_spec *row = common_params; row->type != PARAM_END; row++)
+			common |= strcmp(row->key, order->pairs[i].key) == 0;
+		if (!common && !listed(keys, order->pairs[i].key))
+			return false;
+	}
+	return true;
+}
+
+/* An order that our own table does not know: ask the agents, which may be of a neighbouring version, for theirs. */
+static bool any_agent_knows(const struct order *order, const struct targets *targets)
+{
+	uint8_t request[CTL_FRAME_BYTES];
+	struct choice choice = { 0 };
+	struct ctl_msg msg;
+	bool known = false;
+
+	ctl_begin(&msg, request, sizeof(request), CTL_PLUGINS, (uint32_t)getpid());
+	if (choose(&choice, order, targets) == CMD_OK)
+		ctl_exchange(choice.calls, choice.count, request, (uint32_t)ctl_finish(&msg),
+			     order->timeout_ns < TABLE_WAIT_NS ? order->timeout_ns : TABLE_WAIT_NS);
+	for (size_t i = 0; choice.calls && i < choice.count; i++)
+		known |= choice.calls[i].err.code == 0 && agent_knows(&choice.calls[i], order);
+	choice_free(&choice);
+	return known;
+}
+
 /* Of Memory a probe records the kernel's part; without one the user is told that it is missing (contract 11). */
 static void note_missing_probe(struct choice *choice, const struct order *order)
 {
@@ -441,7 +500,9 @@ static int run_order(const struct cli_action *action, const struct options *opts
 		goto out;
 	if (status == CMD_OK)
 		status = find_targets(&targets);
-	if (status == CMD_OK)
+	if (status == CMD_OK && order.unknown.code && !any_agent_knows(&order, &targets))
+		status = cmd_usage("%s", order.unknown.text);
+	else if (status == CMD_OK)
 		status = send_order(&order, &targets);
 out:
 	targets_free(&targets);

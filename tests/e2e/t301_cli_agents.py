@@ -81,6 +81,17 @@ def parameters_arrive():
         h.check("(plugin=IO)" in h.run([h.CLI, "disable", "IO"]).ok().out, "disable")
 
 
+def agents_of_another_version_may_know_more():
+    with Fakes("knows:Power=watts,min_us", "knows:IO=min_us,path,depth") as fakes:
+        out = h.run([h.CLI, "enable", "Power", "watts=5", "duration=10", "--pid", str(fakes.pid[0])]).ok().out
+        h.check("(plugin=Power watts=5 duration=10)" in out, out)
+        out = h.run([h.CLI, "enable", "IO", "depth=3", "--pid", str(fakes.pid[1])]).ok().out
+        h.check("(plugin=IO depth=3)" in out, out)
+        h.check("there is no plugin 'Powr'" in h.run([h.CLI, "enable", "Powr"]).ok(2).err, "unknown plugin")
+        h.check("has no parameter 'deep'" in h.run([h.CLI, "enable", "IO", "deep=3"]).ok(2).err, "unknown key")
+        h.check("there is no plugin" in h.run([h.CLI, "enable", "Power", "volts=1"]).ok(2).err, "unknown key of theirs")
+
+
 def each_gets_its_own_verdict():
     rows = {
         "ok": r"SUCCESS",
@@ -266,7 +277,8 @@ def what_only_a_probe_records_is_refused_clearly():
             h.check("%s is not in this build" % args[0] in got.err and "systrace probe" in got.err, got.err)
 
 
-h.main(documented_lines, default_socket_directory_is_tmp, parameters_arrive, each_gets_its_own_verdict,
+h.main(documented_lines, default_socket_directory_is_tmp, parameters_arrive,
+       agents_of_another_version_may_know_more, each_gets_its_own_verdict,
        sixty_four_at_once, pid_chooses, dormant_alone_is_no_agent, a_socket_of_another_process_gets_nothing, not_a_socket,
        a_stopped_process_is_named, forked_children_go_with_their_parent, a_replaced_library_is_found_and_named,
        only_that_very_library_counts, status_for_people_and_programs, list_for_people_and_programs,

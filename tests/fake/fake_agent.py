@@ -8,7 +8,8 @@ Forks one process per behaviour, all listening in $SYSTRACE_SOCKET_DIR (default:
 `<pid> <behaviour>` for each once they listen, then waits until stdin is closed and ends them. DIR also gets the dummy
 library. Behaviours: ok, ok:<text>, error:<text>, slow:<seconds>, silent, close, garbage, half, version:<n>, badverb,
 badseq, badpayload, nocode, huge, dribble, dormant (no socket), stale (socket file, nobody listens), pid:<n> (socket
-named for another pid), fork (with a forked child that has no socket).
+named for another pid), fork (with a forked child that has no socket), knows:<plugin>=<keys> (a
+plugin table of its own).
 """
 
 import mmap
@@ -87,10 +88,13 @@ def answer(index, behaviour, verb, seq, request):
     if kind == "half":
         return message(verb | ANSWER, seq, [("code", 0), ("text", "never complete")])[:-4]
     name = VERBS.get(verb, "")
+    if kind == "knows" and name == "plugins":
+        plugin, _, keys = arg.partition("=")
+        return message(verb | ANSWER, seq, [("code", 0), ("plugin", plugin), ("plugin.%s.keys" % plugin.lower(), keys)])
     if name in ("status", "list"):
         return message(verb | ANSWER, seq, status_entries(index))
     text = arg if kind == "ok" else ""
-    if arg == "echo":  # what arrived, so that tests see it
+    if arg == "echo" or kind == "knows":  # what arrived, so that tests see it
         text = " ".join("%s=%s" % pair for pair in request)
     return message(verb | ANSWER, seq, [("code", 0), ("text", text)])
 
