@@ -8,6 +8,7 @@
 #include "agent/life.h"
 #include "agent/plugin_frame.h"
 #include "agent/python/python.h"
+#include "agent/steps.h"
 #include "agent/threads.h"
 #include "safe/clock.h"
 #include "safe/siglog.h"
@@ -82,7 +83,12 @@ static void put_position(struct ctl_msg *answer)
 {
 	const struct pool_header *head = agent.pool.head;
 	uint32_t stage = atomic_load_explicit(&head->stage, memory_order_relaxed);
+	struct steps_stats stats;
 
+	steps_stats(&stats);
+	ctl_add_u64(answer, "collectives", stats.collectives);
+	ctl_add_u64(answer, "stages.summed", stats.summed);
+	ctl_add_u64(answer, "stages.paced_steps", stats.paced_steps);
 	ctl_add_u64(answer, "step", atomic_load_explicit(&head->step, memory_order_relaxed));
 	ctl_add_u64(answer, "stage_id", atomic_load_explicit(&head->stage_id, memory_order_relaxed));
 	ctl_add(answer, "stage", stage_names[stage < STAGE_COUNT ? stage : 0]);

@@ -21,6 +21,7 @@
 #define COMM_BITS (PLUGIN_BIT_COMM | PLUGIN_BIT(PLUGIN_MSPTI))
 #define SHORT_STAGE_NS 100000u /* synchronisations and unnamed kinds below this are summed */
 #define SHORT_GC_NS 1000000u /* young generations below this are summed */
+#define LONG_NS 100000000u /* what lasts this long is written whatever the budget: it cannot come often */
 #define PACE_NS 10000000000ull /* where no step ends: decide again, and write sums, that often */
 #define OVERDRAFT_BYTES (128 << 10) /* a step that was begun in full may exceed the credit by this */
 #define WORKER_SHARE 8
@@ -403,7 +404,8 @@ static void comm_leave(const struct stage_fn *fn, const struct stage_frame *fram
 /* Kinds of which a job may make hundreds of short calls in a step. */
 static bool kind_is_frequent(enum stage_type kind)
 {
-	return kind == STAGE_SYNCHRONIZATION || kind == STAGE_UNKNOWN || kind == STAGE_FORWARD;
+	return kind == STAGE_SYNCHRONIZATION || kind == STAGE_UNKNOWN || kind == STAGE_FORWARD ||
+	       kind == STAGE_CHECKPOINT; /* torch.load of single samples */
 }
 
 static void stage_put(const struct stage_fn *fn, const struct stage_frame *frame, uint64_t now, bool raised)
@@ -421,12 +423,10 @@ static void stage_put(const struct stage_fn *fn, const struct stage_frame *frame
 	if (fn->kind == STAGE_SYNCHRONIZATION && mine.depth[ROLE_COMM])
 		return; /* a collective's own waiting is in the collective */
 	tick(now);
-	if (!steps.full || (rec.dur_ns < SHORT_STAGE_NS && kind_is_frequent(fn->kind))) {
-		if (fn->kind != STAGE_CHECKPOINT) {
-			steps.stats.summed++;
-			sum_add(fn->name, 0, rec.begin_ns, rec.dur_ns, 0, 0);
-			return;
-		}
+	if (rec.dur_ns < LONG_NS && (!steps.full || (rec.dur_ns < SHORT_STAGE_NS && kind_is_frequent(fn->kind)))) {
+		steps.stats.summed++;
+		sum_add(fn->name, 0, rec.begin_ns, rec.dur_ns, 0, 0);
+		return;
 	}
 	if (raised)
 		rec.head.flags |= STAGE_RAISED;
@@ -554,7 +554,7 @@ void stage_gc(uint64_t begin_ns, uint64_t end_ns, uint32_t gen, uint32_t collect
 		return;
 	adopt();
 	tick(end_ns);
-	if (rec.dur_ns < SHORT_GC_NS && (gen < 2 || !steps.full)) {
+	if (rec.dur_ns < LONG_NS && (!steps.full || (rec.dur_ns < SHORT_GC_NS && gen < 2))) {
 		steps.stats.summed++;
 		sum_add(steps.gc_name, 0, begin_ns, rec.dur_ns, collected, 0);
 		return;

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: MulanPSL-2.0
+# runner: timeout 240
 """Each kind of torch.distributed call appears as a host marker with its operation, group, dtype and count (contract 19),
 on the ranks of its group and nowhere else; sums of steps say the same."""
 

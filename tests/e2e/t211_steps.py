@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: MulanPSL-2.0
+# runner: timeout 240
 """Steps of a real job (design 6, contract 20): completed optimizer steps with gradient accumulation, renumbering from the
 dataloader's count, the documented stage_id beside it, forked DataLoader workers, a rank that loads no data, children that
 are ranks of their own."""

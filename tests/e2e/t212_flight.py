@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: MulanPSL-2.0
+# runner: timeout 240
 """The flight recorder: without markers being on, a dump writes the collectives of the last minute; each is written once,
 those that markers wrote already are left out, and a collective that hangs shows as a start without an end."""
 

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: MulanPSL-2.0
+# runner: timeout 240
 """Ranks whose environment does not say which they are: torch's process group does, whatever is recorded first, and forked
 ranks become agents of their own with their own files and steps from 1."""
 

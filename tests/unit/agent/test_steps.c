@@ -20,7 +20,7 @@
 
 #include <cmocka.h>
 
-#define CHUNKS 64u
+#define CHUNKS 128u
 #define MS 1000000ull
 
 /* ---- what steps.c stands on, in the test's hands -------------------------------------------------------------------- */
@@ -632,6 +632,26 @@ static void an_hour_stays_within_the_budget(void **state)
 	assert_true(stats.paced_steps > 0);
 }
 
+static void what_lasts_long_is_written_whatever_the_budget(void **state)
+{
+	struct rec_gc gc;
+	int i;
+
+	for (i = 0; i < 8000; i++)
+		call(&save, MS / 5); /* a data set of one file for each sample */
+	assert_true(records(REC_STAGE) < 8000);
+	i = (int)records(REC_STAGE);
+	call(&save, MS / 5);
+	assert_int_equal(records(REC_STAGE), i);
+	call(&save, 2000 * MS);
+	assert_int_equal(records(REC_STAGE), i + 1);
+	stage_gc(clock_now, clock_now + 5 * MS, 2, 0, 0);
+	assert_int_equal(records(REC_GC), 0);
+	stage_gc(clock_now, clock_now + 150 * MS, 2, 7, 0);
+	assert_true(record(REC_GC, 0, &gc));
+	assert_int_equal(gc.collected, 7);
+}
+
 static void slow_jobs_are_recorded_in_full(void **state)
 {
 	struct steps_stats stats;
@@ -733,6 +753,7 @@ int main(void)
 		TEST(a_running_collective_shows_in_a_dump),
 		TEST(young_collections_and_short_waits_are_summed),
 		TEST(an_hour_stays_within_the_budget),
+		TEST(what_lasts_long_is_written_whatever_the_budget),
 		TEST(slow_jobs_are_recorded_in_full),
 		TEST(workers_record_and_do_not_count),
 		TEST(a_promoted_child_begins_at_step_one),
