@@ -126,6 +126,18 @@ static void local_time(int64_t us, char *text, size_t room)
 		snprintf(text, room, "%" PRId64, us);
 }
 
+static const char *ip_of(const struct localize *loc, const struct ev_session *session, int32_t rank)
+{
+	uint32_t host, ip;
+	int32_t other;
+	size_t i;
+
+	for (i = 0; localize_rank_at(loc, i, &other, &host, &ip); i++)
+		if (other == rank)
+			return ev_text(session, ip);
+	return "";
+}
+
 /* ---- JSON ----------------------------------------------------------------------------------------------------------- */
 
 #ifdef HAVE_JANSSON
@@ -245,18 +257,6 @@ static json_t *device_json(int32_t rank, const char *ip, const char *kpi, json_t
 	snprintf(device, sizeof(device), "rank_%d", rank);
 	return json_pack("{s:s, s:s, s:s, s:s, s:s, s:[], s:o, s:[]}", "objectId", id, "serverIp", ip, "deviceInfo",
 			 device, "kpiId", kpi, "methodType", "SPACE", "kpiData", "relaIds", peers, "omittedDevices");
-}
-
-static const char *ip_of(const struct localize *loc, const struct ev_session *session, int32_t rank)
-{
-	uint32_t host, ip;
-	int32_t other;
-	size_t i;
-
-	for (i = 0; localize_rank_at(loc, i, &other, &host, &ip); i++)
-		if (other == rank)
-			return ev_text(session, ip);
-	return "";
 }
 
 static json_t *finding_json(const struct localize *loc, const struct loc_finding *f, const struct ev_session *session)
