@@ -260,7 +260,7 @@ def judge(failslow, localize, touched):
         wrong.append("failslow says %s" % failslow["anomaly_type"])
     elif not touched - 1 <= onset <= touched + ONSET_TOLERANCE:
         wrong.append("failslow says step %d" % onset)
-    accused = sorted(int(d["objectId"]) for d in localize["abnormalDetail"])
+    accused = sorted({int(d["objectId"]) for d in localize["abnormalDetail"]})
     if accused != [SLOWED]:
         wrong.append("localize accuses %s" % (accused or "nobody"))
     return wrong
@@ -270,7 +270,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--steps", type=int, default=140, help="of the training (140)")
     parser.add_argument("--slow-after", type=int, default=70, help="steps before rank %d is slowed (70)" % SLOWED)
-    parser.add_argument("--share", type=float, default=0.12, help="of one CPU that the slowed rank keeps (0.12)")
+    parser.add_argument("--share", type=float, default=0.08, help="of one CPU that the slowed rank keeps (0.08)")
     parser.add_argument("--rivals", action="store_true", help="slow it by busy processes even if a quota is possible")
     options = parser.parse_args()
 
@@ -313,7 +313,7 @@ def main():
     if wrong:
         say("WRONG: rank %d was slowed from step %d on, but %s." % (SLOWED, touched, " and ".join(wrong)))
         return 1
-    detail = localize["abnormalDetail"][0]
+    detail = max(localize["abnormalDetail"], key=lambda d: d["evidence"]["lost_seconds_per_step"])
     say("The job was slow from step %d on (rank %d was touched at step %d): a step took %.1f times as long as before."
         % (failslow["onset_step"], SLOWED, touched, failslow["slowdown"]))
     say("It was rank %s: %.0f ms more of its own time per step than the others, who waited for it."

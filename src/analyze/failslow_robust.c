@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * FailSlow against robust statistics. The normal step is the median of the last clean steps; single steps are suspects
- * from robust_spike_thr up, three of six raise the alarm; twelve steps whose median lies robust_shift_thr above normal
- * raise it too. Slow steps never become part of the normal. Step times are taken without checkpoint time and per unit of
- * work where the source knows it, so that a longer sequence or a checkpoint accuses nobody.
+ * from robust_spike_thr up, three of six raise the alarm; so do the newest 12, 24 or 48 steps when a rank test is sure that
+ * they are slower than those before and their median lies robust_shift_thr higher. Slow steps never become part of the
+ * normal. Step times are taken without checkpoint time and per unit of work where the source knows it, so that a longer
+ * sequence or a checkpoint accuses nobody.
  */
 #include "analyze/failslow_impl.h"
 #include "analyze/stat.h"
@@ -16,11 +17,9 @@ enum {
 	WARM_STEPS = 8, /* so many in a row must agree before anything is judged */
 	WARM_PATIENCE = 40, /* then the last WARM_STEPS are taken as they are */
 	CLEAN_STEPS = 50,
-	RECENT_STEPS = 16, /* a step becomes part of the normal when it is this old */
+	RECENT_STEPS = 52, /* a step becomes part of the normal when it is this old */
 	SPIKE_WINDOW = 6,
 	SPIKE_COUNT = 3,
-	SHIFT_STEPS = 12,
-	SHIFT_AGREE = 10, /* of SHIFT_STEPS, above half of the shift */
 	QUIET_STEPS = 8, /* clean steps that end an alarm */
 	CHECKPOINTS = 8,
 	CHECKPOINTS_KNOWN = 2,
@@ -28,7 +27,7 @@ enum {
 
 #define WARM_SPREAD 0.12
 #define SPIKE_SIGMAS 4.5
-#define SHIFT_SIGMAS 2.2 /* of one step; six deviations of the median of twelve */
+#define SHIFT_SCORE 4.5 /* of the rank test, in standard deviations: one false alarm in 300 000 tests of steady noise */
 #define MIN_SIGMA 0.01 /* of the normal step */
 #define QUANTILE_SIGMAS 2.563 /* standard deviations between the 10 % and the 90 % quantile */
 #define CHECKPOINT_RATIO 1.3
@@ -141,31 +140,64 @@ static size_t find_spikes(const struct robust *r)
 	return count >= SPIKE_COUNT ? first : r->recent_count;
 }
 
-/* A lasting shift: where it began, or recent_count; *level is the new median */
-static size_t find_shift(const struct robust *r, double *level)
+/* How surely the newer steps are slower than the older ones, whatever the noise looks like: score of Mann and Whitney */
+static double rank_score(const double *older, size_t n, const double *newer, size_t m)
 {
-	double values[SHIFT_STEPS], half;
-	size_t begin, i;
-	unsigned above = 0;
+	double wins = 0, pairs = (double)n * (double)m;
+	size_t i, k;
 
-	if (r->recent_count < SHIFT_STEPS)
-		return r->recent_count;
-	begin = r->recent_count - SHIFT_STEPS;
-	for (i = 0; i < SHIFT_STEPS; i++)
-		values[i] = r->recent[begin + i].x;
-	*level = stat_median(values, SHIFT_STEPS);
-	if (*level <= r->normal * (1 + r->params.robust_shift_thr) || *level <= r->normal + SHIFT_SIGMAS * r->sigma)
-		return r->recent_count;
+	for (i = 0; i < m; i++)
+		for (k = 0; k < n; k++)
+			wins += newer[i] > older[k] ? 1 : newer[i] == older[k] ? 0.5 : 0;
+	return (wins - pairs / 2) / sqrt(pairs * (double)(n + m + 1) / 12);
+}
 
-	half = (r->normal + *level) / 2;
-	for (i = 0; i < SHIFT_STEPS; i++)
-		above += r->recent[begin + i].x > half;
-	if (above < SHIFT_AGREE)
-		return r->recent_count;
-	for (i = r->recent_count; i > 0 && r->recent[i - 1].x > half; i--)
-		;
-	/* a single quick step among slow ones does not move the onset */
-	return i > begin ? begin : i;
+/* The step from which on the recent ones are best explained by the new level */
+static size_t onset_of(const struct robust *r, double middle)
+{
+	double sum = 0, best = 0;
+	size_t i, onset = r->recent_count;
+
+	for (i = r->recent_count; i > 0; i--) {
+		sum += r->recent[i - 1].x - middle;
+		if (sum > best) {
+			best = sum;
+			onset = i - 1;
+		}
+	}
+	return onset;
+}
+
+/* A lasting shift: where it began, or recent_count; *middle lies halfway between the old and the new level */
+static size_t find_shift(const struct robust *r, double *middle)
+{
+	static const size_t windows[] = { 12, 24, 48 };
+	double older[CLEAN_STEPS + RECENT_STEPS], newer[RECENT_STEPS];
+	size_t clean = r->clean_count < CLEAN_STEPS ? r->clean_count : CLEAN_STEPS;
+	size_t w, i, n, m;
+
+	for (w = 0; w < sizeof(windows) / sizeof(windows[0]); w++) {
+		double before, now;
+
+		if (r->recent_count < windows[w])
+			continue;
+		memcpy(older, r->clean, clean * sizeof(older[0]));
+		for (i = m = 0, n = clean; i < r->recent_count; i++) {
+			if (i + windows[w] < r->recent_count)
+				older[n++] = r->recent[i].x;
+			else
+				newer[m++] = r->recent[i].x;
+		}
+		if (rank_score(older, n, newer, m) < SHIFT_SCORE)
+			continue;
+		before = stat_median(older, n);
+		now = stat_median(newer, m);
+		if (now <= before * (1 + r->params.robust_shift_thr))
+			continue;
+		*middle = (before + now) / 2;
+		return onset_of(r, *middle);
+	}
+	return r->recent_count;
 }
 
 /* Steps before the job runs evenly are not judged: compilation, caches, learning of the allocator */
@@ -207,7 +239,7 @@ static void remember(struct robust *r, const struct judged *j)
 static int judge_quiet(struct failslow *fs, struct robust *r, struct judged *j)
 {
 	const struct failslow_params *p = &r->params;
-	double level = 0;
+	double middle = 0;
 	size_t from;
 
 	j->suspect = j->x > r->normal * (1 + p->robust_spike_thr) && j->x > r->normal + SPIKE_SIGMAS * r->sigma;
@@ -217,9 +249,9 @@ static int judge_quiet(struct failslow *fs, struct robust *r, struct judged *j)
 	from = find_spikes(r);
 	if (from < r->recent_count)
 		return raise_alarm(fs, r, from, r->normal * (1 + p->robust_spike_thr));
-	from = find_shift(r, &level);
+	from = find_shift(r, &middle);
 	if (from < r->recent_count)
-		return raise_alarm(fs, r, from, (r->normal + level) / 2);
+		return raise_alarm(fs, r, from, middle);
 	return 0;
 }
 
@@ -229,7 +261,7 @@ static int judge_alarmed(struct failslow *fs, struct robust *r, const struct jud
 		r->quiet = 0;
 		return report(fs, r, j, j->step.number);
 	}
-	put_clean(r, j->x);
+	/* not part of the normal: it may be a slow step that noise made look quick */
 	if (++r->quiet >= QUIET_STEPS)
 		r->alarm = false;
 	return 0;
