@@ -61,6 +61,8 @@ for name in range(3):  # a new object, often at the old one's address, and a new
 dist.destroy_process_group()
 dist.init_process_group(1, 4)
 dist.barrier()
+wide = dist.new_group(list(range(0, 16, 2)) + [20, 21, 22, 40])
+dist.barrier(group=wide)
 
 def references():
     return [sys.getrefcount(o) for o in (t, pair, t.dtype, None if sys.version_info >= (3, 12) else dist)]
@@ -87,7 +89,10 @@ EXPECTED = [
     ("all_gather_object", "1", "na", 0), ("batch_isend_irecv", "1", "float32", 7), ("batch_isend_irecv", "", "na", 0),
     ("all_reduce", "0", "na", 0), ("all_reduce", "", "na", 0), ("all_reduce", "0", "na", 0), ("send", "0", "float32", 12),
     ("barrier", "2", "na", 0), ("barrier", "3", "na", 0), ("barrier", "4", "na", 0), ("barrier", "0", "na", 0),
+    ("barrier", "1", "na", 0),
 ]
+NOTES = ["group 0: ranks 0-3", "group 1: ranks 1,3", "group 2: ranks 0-1", "group 3: ranks 0-1", "group 4: ranks 0-1",
+         "group 1: ranks 0-14:2,20-22,40"]
 
 
 def markers_of(python):
@@ -98,6 +103,8 @@ def markers_of(python):
                         PYTHONPATH=os.path.join(h.ROOT, "tests", "fake", "torch_pkg"))
     h.run([python, script], env=env, timeout=60).ok()
     found = [(m.op, m.group, m.dtype, m.count) for m in ranks.markers(dump, 1)]
+    notes = [n["text"] for n in ranks.Timeline(dump, 1).notes if n["text"].startswith("group ")]
+    h.check_equal(notes, NOTES, "notes on groups, %s" % python)
     begin = max(i for i, m in enumerate(found) if m == ("send", "0", "float32", 1))
     return found[begin + 1:]
 

@@ -112,6 +112,7 @@ static struct {
 		uint32_t name;
 		uint32_t collectives; /* calls so far */
 		uint32_t p2p;
+		uint32_t note; /* pool name of what was said about it */
 	} groups[GROUPS];
 	uint32_t group_count;
 	uint32_t evict; /* next to go when the table is full */
@@ -357,8 +358,8 @@ static size_t ranks_text(struct pyobj *ranks, char *out, size_t room)
 	return used;
 }
 
-/* Says once per group and process who is in it, so that files of several ranks can be joined. */
-static void note_group(const struct comm_group *group)
+/* Says who is in a group, so that files of several ranks can be joined: once, and again when torch made it anew of others. */
+static void note_group(struct comm_group *group)
 {
 	struct pyobj *all = py.PyDict_GetItemWithError(comm.c10d, comm.key[KEY_PG_RANKS]);
 	struct rec_note note = { .head = { .bytes = sizeof(note), .type = REC_NOTE } };
@@ -377,6 +378,9 @@ static void note_group(const struct comm_group *group)
 	note.head.step = (uint32_t)atomic_load_explicit(&agent.pool.head->step, memory_order_relaxed);
 	note.at_ns = clock_mono_ns();
 	note.text = pool_intern(&agent.pool, text, used);
+	if (note.text == group->note)
+		return;
+	group->note = note.text;
 	pool_put(&agent.pool, &note, sizeof(note), POOL_SRC_NOTE);
 }
 
@@ -410,6 +414,7 @@ static struct comm_group *group_new(const struct pyobj *object, ssize_t at, uint
 		if (comm.groups[i].name == name) {
 			comm.groups[i].object = object;
 			comm.groups[i].at = at;
+			note_group(&comm.groups[i]);
 			return &comm.groups[i];
 		}
 	if (comm.group_count < GROUPS)
