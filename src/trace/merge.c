@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MAX_SHIFT 512u /* how far an event moves forward in its run; beyond, the heap takes it */
+
 /** struct held - an event that waits; only the arguments in use are stored */
 struct held {
 	uint64_t t_ns, dur_ns;
@@ -18,6 +20,10 @@ struct source {
 	uint64_t newest_ns; /* t_ns of the newest event, on the axis */
 	uint64_t horizon_ns; /* nothing earlier can come: newest - window */
 	int64_t shift_mono_ns, shift_wall_ns; /* to the axis, by the event's clock */
+	/* what waits, in order: run[run_at..run_end). A file is nearly in order, so most events go to the end */
+	struct held *run;
+	size_t run_at, run_end, run_room;
+	size_t front_at; /* place in merge.fronts, while something waits */
 };
 
 /** struct host - one machine since one boot; its two clocks differ by the same in all of its files */
@@ -32,10 +38,12 @@ struct merge {
 	size_t count, room;
 	struct source **live; /* heap by horizon: the one to read next on top */
 	size_t live_count;
-	struct held *heap; /* by time */
+	struct source **fronts; /* heap of the sources in which something waits, by their first event */
+	size_t fronts_count;
+	struct held *heap; /* by time: what is too far out of order for the runs */
 	size_t heap_count, heap_room;
 	void *spare[EV_MAX_ARGS + 1]; /* freed events by number of arguments, chained through their first bytes */
-	uint64_t order, given_ns;
+	uint64_t order, given_ns, waiting;
 	struct host *hosts;
 	size_t hosts_count;
 	enum merge_axis axis;
@@ -179,8 +187,6 @@ static int heap_push(struct merge *merge, struct held held)
 		at = (at - 1) / 2;
 	}
 	merge->heap[at] = held;
-	if (merge->heap_count > merge->stats.peak)
-		merge->stats.peak = merge->heap_count;
 	return 0;
 }
 
@@ -201,6 +207,119 @@ static struct held heap_pop(struct merge *merge)
 	return top;
 }
 
+static const struct held *front_of(const struct source *source)
+{
+	return &source->run[source->run_at];
+}
+
+static void front_place(struct merge *merge, size_t at, struct source *source)
+{
+	merge->fronts[at] = source;
+	source->front_at = at;
+}
+
+static void front_up(struct merge *merge, struct source *source)
+{
+	size_t at = source->front_at;
+
+	while (at && earlier(front_of(source), front_of(merge->fronts[(at - 1) / 2]))) {
+		front_place(merge, at, merge->fronts[(at - 1) / 2]);
+		at = (at - 1) / 2;
+	}
+	front_place(merge, at, source);
+}
+
+static void front_down(struct merge *merge, struct source *source)
+{
+	size_t at = source->front_at, child;
+
+	while ((child = 2 * at + 1) < merge->fronts_count) {
+		if (child + 1 < merge->fronts_count &&
+		    earlier(front_of(merge->fronts[child + 1]), front_of(merge->fronts[child])))
+			child++;
+		if (!earlier(front_of(merge->fronts[child]), front_of(source)))
+			break;
+		front_place(merge, at, merge->fronts[child]);
+		at = child;
+	}
+	front_place(merge, at, source);
+}
+
+static int run_room(struct source *source)
+{
+	struct held *run;
+	size_t room;
+
+	if (source->run_at == source->run_end)
+		source->run_at = source->run_end = 0;
+	if (source->run_end < source->run_room)
+		return 0;
+	if (source->run_at > source->run_room / 2) {
+		memmove(source->run, source->run + source->run_at, (source->run_end - source->run_at) * sizeof(*run));
+		source->run_end -= source->run_at;
+		source->run_at = 0;
+		return 0;
+	}
+	room = source->run_room ? source->run_room * 2 : 64;
+	run = realloc(source->run, room * sizeof(*run));
+	if (!run)
+		return -ENOMEM;
+	source->run = run;
+	source->run_room = room;
+	return 0;
+}
+
+/* Keep an event until its turn. Return: 0 or -ENOMEM. */
+static int hold(struct merge *merge, struct source *source, const struct held *held)
+{
+	size_t at, lowest;
+
+	if (run_room(source) < 0)
+		return -ENOMEM;
+	at = source->run_end;
+	lowest = at - source->run_at > MAX_SHIFT ? at - MAX_SHIFT : source->run_at;
+	while (at > lowest && earlier(held, &source->run[at - 1]))
+		at--;
+	if (at == lowest && at > source->run_at && earlier(held, &source->run[at - 1]))
+		return heap_push(merge, *held);
+	memmove(&source->run[at + 1], &source->run[at], (source->run_end - at) * sizeof(*held));
+	source->run[at] = *held;
+	if (source->run_end++ == source->run_at)
+		front_place(merge, merge->fronts_count++, source);
+	if (at == source->run_at)
+		front_up(merge, source);
+	return 0;
+}
+
+/* The earliest of all that wait, NULL if nothing does. */
+static const struct held *earliest(const struct merge *merge)
+{
+	const struct held *front = merge->fronts_count ? front_of(merge->fronts[0]) : NULL;
+
+	if (merge->heap_count && (!front || earlier(&merge->heap[0], front)))
+		return &merge->heap[0];
+	return front;
+}
+
+static struct held take_earliest(struct merge *merge)
+{
+	struct source *source;
+	struct held held;
+
+	if (earliest(merge) == merge->heap)
+		return heap_pop(merge);
+	source = merge->fronts[0];
+	held = source->run[source->run_at++];
+	if (source->run_at == source->run_end) {
+		source = merge->fronts[--merge->fronts_count];
+		if (!merge->fronts_count)
+			return held;
+		front_place(merge, 0, source);
+	}
+	front_down(merge, source);
+	return held;
+}
+
 /* ---- readers ------------------------------------------------------------------------------------------------------ */
 
 struct merge *merge_new(struct ev_session *session)
@@ -218,8 +337,14 @@ void merge_free(struct merge *merge)
 
 	if (!merge)
 		return;
-	for (i = 0; i < merge->count; i++)
-		ev_close(merge->sources[i].reader);
+	for (i = 0; i < merge->count; i++) {
+		struct source *source = &merge->sources[i];
+
+		ev_close(source->reader);
+		for (; source->run_at < source->run_end; source->run_at++)
+			free(source->run[source->run_at].ev);
+		free(source->run);
+	}
 	for (i = 0; i < merge->heap_count; i++)
 		free(merge->heap[i].ev);
 	for (i = 0; i <= EV_MAX_ARGS; i++) {
@@ -233,6 +358,7 @@ void merge_free(struct merge *merge)
 	}
 	free(merge->sources);
 	free(merge->live);
+	free(merge->fronts);
 	free(merge->heap);
 	free(merge->hosts);
 	free(merge);
@@ -285,7 +411,8 @@ static int start(struct merge *merge)
 	size_t i;
 
 	merge->live = malloc((merge->count + 1) * sizeof(struct source *));
-	if (!merge->live || choose_axis(merge) < 0)
+	merge->fronts = malloc((merge->count + 1) * sizeof(struct source *));
+	if (!merge->live || !merge->fronts || choose_axis(merge) < 0)
 		return -ENOMEM;
 	for (i = 0; i < merge->count; i++)
 		merge->live[i] = &merge->sources[i]; /* all horizons are 0: a heap */
@@ -309,10 +436,12 @@ static int read_one(struct merge *merge, struct st_err *err)
 	}
 	put_on_axis(merge, source, &ev);
 	held = (struct held){ ev.t_ns, ev.dur_ns, merge->order++, store(merge, &ev) };
-	if (!held.ev || heap_push(merge, held) < 0) {
+	if (!held.ev || hold(merge, source, &held) < 0) {
 		free(held.ev);
 		return err_set(err, -ENOMEM, "out of memory after %llu events", (unsigned long long)merge->order);
 	}
+	if (++merge->waiting > merge->stats.peak)
+		merge->stats.peak = merge->waiting;
 	if (ev.t_ns < merge->given_ns)
 		merge->stats.late++;
 	if (ev.t_ns > source->newest_ns) {
@@ -325,20 +454,22 @@ static int read_one(struct merge *merge, struct st_err *err)
 
 int merge_next(struct merge *merge, struct event *ev, struct st_err *err)
 {
+	const struct held *first;
 	struct held held;
 	size_t nargs;
 	int ret;
 
 	if (!merge->started && start(merge) < 0)
 		return err_set(err, -ENOMEM, "out of memory for %zu files", merge->count);
-	while (merge->live_count && (!merge->heap_count || merge->heap[0].t_ns > merge->live[0]->horizon_ns)) {
+	while (first = earliest(merge), merge->live_count && (!first || first->t_ns > merge->live[0]->horizon_ns)) {
 		ret = read_one(merge, err);
 		if (ret < 0)
 			return ret;
 	}
-	if (!merge->heap_count)
+	if (!first)
 		return 0;
-	held = heap_pop(merge);
+	held = take_earliest(merge);
+	merge->waiting--;
 	nargs = held.ev->nargs;
 	memcpy(ev, held.ev, offsetof(struct event, args) + nargs * sizeof(ev->args[0]));
 	give_back(merge, held.ev, nargs);

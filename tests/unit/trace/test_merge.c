@@ -176,6 +176,42 @@ static void nothing_to_merge(void **state)
 	merge_free(NULL);
 }
 
+/* In reverse order, further than a run shifts: still sorted. */
+static void reverse_order(void **state)
+{
+	static uint64_t times[5001];
+	struct merge *merge = merge_new(NULL);
+	struct merge_stats stats;
+	struct event ev;
+	uint64_t want = 0;
+	size_t i;
+
+	for (i = 0; i < 5000; i++)
+		times[i] = 5000 - i;
+	add(merge, times, 1000000);
+	while (merge_next(merge, &ev, NULL) == 1)
+		assert_int_equal(ev.t_ns, ++want);
+	assert_int_equal(want, 5000);
+	merge_stats(merge, &stats);
+	assert_int_equal(stats.peak, 5000);
+	assert_int_equal(stats.late, 0);
+	merge_free(merge);
+}
+
+/* What still waits is freed with the merge. */
+static void given_up_in_the_middle(void **state)
+{
+	static const uint64_t a[] = { 10, 20, 30, 0 }, b[] = { 15, 25, 0 };
+	struct merge *merge = merge_new(NULL);
+	struct event ev;
+
+	add(merge, a, 100);
+	add(merge, b, 100);
+	assert_int_equal(merge_next(merge, &ev, NULL), 1);
+	assert_int_equal(ev.t_ns, 10);
+	merge_free(merge);
+}
+
 /* Random disorder below the window: always sorted, nothing lost. */
 static void random_disorder(void **state)
 {
@@ -215,6 +251,8 @@ int main(void)
 		cmocka_unit_test(one_host_stays_on_its_clock),
 		cmocka_unit_test(several_hosts_meet_on_the_wall_clock),
 		cmocka_unit_test(nothing_to_merge),
+		cmocka_unit_test(reverse_order),
+		cmocka_unit_test(given_up_in_the_middle),
 		cmocka_unit_test(random_disorder),
 	};
 
