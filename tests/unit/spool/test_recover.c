@@ -192,11 +192,62 @@ static void a_pool_in_use_by_children_stays(void **state)
 	check_once(3);
 }
 
+/* Ids go on where the dead process stopped, rows are whole, and the sidecar keeps its clocks while its drops rise. */
+static void markers_go_on_after_a_kill(void **state)
+{
+	pid_t child = fork();
+	char path[200], want[64], *text, *at;
+	size_t bytes;
+	uint64_t id;
+
+	(void)state;
+	if (!child) {
+		struct spool spool;
+		struct pool pool;
+		struct drain *d;
+		uint64_t n;
+
+		make_spool(&spool, &pool, 16);
+		d = make_drain(&spool, &pool, true, 0, 0);
+		for (n = 1; n <= 50; n++)
+			put_comm(&pool, n);
+		drain_step(d, true, NULL);
+		for (; n <= 100; n++)
+			put_comm(&pool, n);
+		atomic_fetch_add(&pool.head->dropped[POOL_SRC_COMM], 7);
+		kill(getpid(), SIGKILL);
+	}
+	waitpid(child, NULL, 0);
+	snprintf(path, sizeof(path), "%s/mspti/mspti-marker-10.1.2.3-3.csv", dump_path());
+	run("printf '2,51,1,comm:torn' >>%s", path); /* what a batch cut by the kill leaves */
+	assert_int_equal(recover(), 1);
+	text = slurp(path, &bytes);
+	at = strchr(text, '\n') + 1;
+	for (id = 1; id <= 100; id++) {
+		int n = snprintf(want, sizeof(want), "2,%llu,1,comm:all_reduce!", (unsigned long long)id);
+
+		assert_memory_equal(at, want, (size_t)n);
+		at = strchr(at, '\n') + 1;
+		n = snprintf(want, sizeof(want), "4,%llu,1,,0,", (unsigned long long)id);
+		assert_memory_equal(at, want, (size_t)n);
+		at = strchr(at, '\n') + 1;
+	}
+	assert_int_equal(*at, 0);
+	free(text);
+	snprintf(path, sizeof(path), "%s/mspti/mspti-marker-10.1.2.3-3.csv.meta.json", dump_path());
+	check_json(path);
+	text = slurp(path, &bytes);
+	assert_non_null(strstr(text, "\"clocks\":[{\"mono_ns\":"));
+	assert_non_null(strstr(text, "{\"source\":\"comm\",\"count\":7,"));
+	free(text);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(killed_anywhere_pb, setup, teardown),
 		cmocka_unit_test_setup_teardown(killed_anywhere_json, setup, teardown),
+		cmocka_unit_test_setup_teardown(markers_go_on_after_a_kill, setup, teardown),
 		cmocka_unit_test_setup_teardown(moved_files_are_found_again, setup, teardown),
 		cmocka_unit_test_setup_teardown(live_and_strange_ones_are_left_alone, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_pool_in_use_by_children_stays, setup, teardown),
