@@ -10,6 +10,7 @@
 #include "agent/threads.h"
 #include "safe/clock.h"
 #include "safe/siglog.h"
+#include "spool/recover.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +22,10 @@
 
 #define FLUSH_NS 200000000u
 #define BUSY_NS 5000000u /* between steps while the pool fills faster than it is emptied */
+#define FULLER_NS 20000000u /* ... and while it is filled by an eighth between two passes */
 #define META_PERIOD_NS 60000000000u
+#define SLOW_NS 2000000000u /* a pass that takes longer shows a slow file system */
+#define RECOVER_AFTER_NS 300000000000u /* then look, once, for what killed processes left */
 #define END_TRIES 3
 
 static struct {
@@ -37,6 +41,8 @@ static struct {
 	int meta_files;
 	bool meta_failed; /* said once */
 	bool late_rank_said;
+	bool local; /* output goes below SYSTRACE_LOCAL_PATH */
+	uint64_t recover_ns; /* when to look for what killed processes left; 0 = done */
 } io = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 /* --- what others ask ------------------------------------------------------------------------------------------------- */
@@ -83,6 +89,7 @@ void io_after_fork(void)
 	io.meta_files = 0;
 	io.meta_failed = false;
 	io.late_rank_said = false;
+	io.local = false;
 	atomic_store_explicit(&io.done, atomic_load_explicit(&io.asked, memory_order_relaxed), memory_order_relaxed);
 	atomic_store_explicit(&io.wishes, 0, memory_order_relaxed);
 	atomic_store_explicit(&io.all_written, false, memory_order_relaxed);
@@ -176,6 +183,7 @@ static void choose_dump_path(char *out, size_t room)
 		siglog(SIGLOG_INFO, "io", "%s is remote; output goes below %s, `systrace collect` moves it", out,
 		       env.text[ENV_LOCAL_PATH]);
 		snprintf(out, room, "%s", env.text[ENV_LOCAL_PATH]);
+		io.local = true;
 	}
 	if (make_dirs(out))
 		return;
@@ -264,17 +272,57 @@ static void write_meta(bool ended)
 	}
 }
 
-/* The pool is more than half full: ask for more room, up to SYSTRACE_SPOOL_MB. */
-static bool relieve(void)
+/* How long to sleep after this pass; a pool more than half full is made larger, up to SYSTRACE_SPOOL_MB. */
+static uint64_t pace(void)
 {
 	uint64_t bytes =
 		(uint64_t)atomic_load_explicit(&agent.pool.mapped_chunks, memory_order_relaxed) * POOL_CHUNK_BYTES;
+	uint64_t pending = drain_pending(&agent.pool);
 	struct st_err err;
 
-	if (drain_pending(&agent.pool) < bytes / 2)
-		return false;
+	if (pending < bytes / 8)
+		return FLUSH_NS;
+	if (pending < bytes / 2)
+		return FULLER_NS;
 	spool_grow(&life.spool, bytes * 2, &err);
-	return true;
+	return BUSY_NS;
+}
+
+/* The dump path has kept us waiting: from now on local segments, if there is a place for them. */
+static void leave_slow_path(uint64_t took_ns)
+{
+	char path[POOL_PATH];
+	struct st_err err;
+
+	if (took_ns < SLOW_NS || io.local || !env.given[ENV_LOCAL_PATH])
+		return;
+	io.local = true;
+	snprintf(path, sizeof(path), "%s", env.text[ENV_LOCAL_PATH]);
+	if (!make_dirs(path) || drain_redirect(io.drain, path, &err) < 0)
+		return;
+	siglog(SIGLOG_WARN, "io", "writing to %s took %llu ms; output goes below %s from now on", io.status.dump_path,
+	       (unsigned long long)(took_ns / 1000000u), path);
+	drain_note(&agent.pool, "the dump path was slow (%llu ms for one write): continued below %s",
+		   (unsigned long long)(took_ns / 1000000u), path);
+	pthread_mutex_lock(&io.lock);
+	snprintf(io.status.dump_path, sizeof(io.status.dump_path), "%s", path);
+	pthread_mutex_unlock(&io.lock);
+}
+
+static void recover_others(void)
+{
+	struct recover_options options = { .size = sizeof(options),
+					   .place = env.text[ENV_SPOOL_PATH],
+					   .uid = identity.uid };
+	struct st_err err;
+	int done;
+
+	if (!io.recover_ns || clock_mono_ns() < io.recover_ns)
+		return;
+	io.recover_ns = 0;
+	done = recover_run(&options, &err);
+	if (done > 0)
+		siglog(SIGLOG_INFO, "io", "recovered the records of %d killed processes", done);
 }
 
 static int sync_files(void)
@@ -310,8 +358,11 @@ static void pass(bool last)
 	uint32_t ticket = atomic_load_explicit(&io.asked, memory_order_acquire);
 	unsigned wishes = atomic_exchange_explicit(&io.wishes, 0, memory_order_relaxed);
 	struct io_result result = { 0 };
+	uint64_t begin_ns;
 	int ret = 0;
 
+	if (wishes & IO_GROW)
+		spool_grow(&life.spool, env.spool_bytes, &result.err);
 	if (!open_drain()) {
 		atomic_fetch_or_explicit(&io.wishes, wishes, memory_order_relaxed);
 		return;
@@ -328,11 +379,13 @@ static void pass(bool last)
 		if (result.dumped < 0)
 			ret = result.dumped;
 	}
+	begin_ns = clock_mono_ns();
 	if (!ret) {
 		ret = drain_step(io.drain, true, &result.err);
 		ret = ret < 0 ? ret : 0;
 	}
 	publish();
+	leave_slow_path(clock_mono_ns() - begin_ns);
 	if (!ret && (wishes & IO_SYNC))
 		ret = sync_files();
 	write_meta(false);
@@ -365,16 +418,16 @@ void io_run(void)
 	uint64_t sleep_ns = FLUSH_NS;
 	int tries;
 
+	io.recover_ns = clock_mono_ns() + RECOVER_AFTER_NS;
 	while (!thread_stopping(THREAD_IO)) {
 		thread_sleep(THREAD_IO, sleep_ns);
-		sleep_ns = FLUSH_NS;
 		if (!recording()) {
 			pass_idle();
 		} else {
-			if (relieve())
-				sleep_ns = BUSY_NS;
+			sleep_ns = pace();
 			pass(false);
 		}
+		recover_others();
 		siglog_drain();
 	}
 	/* the hooks are off: what is in the pool now is all there will be */

@@ -20,7 +20,8 @@ void io_run(void);
 enum io_wish {
 	IO_FLUSH = 1, /* write what the pool holds now */
 	IO_SYNC = 2, /* and fsync the files */
-	IO_DUMP = 4 /* write the flight recorder's markers */
+	IO_DUMP = 4, /* write the flight recorder's markers */
+	IO_GROW = 8 /* make the pool as large as SYSTRACE_SPOOL_MB allows: event plugins record much */
 };
 
 /** io_ask - leave a wish. Context: any thread of ours. Return: ticket for io_done(). */

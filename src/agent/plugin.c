@@ -147,6 +147,7 @@ static int begin(enum plugin_id id, struct frame *frame, struct st_err *err)
 	frame->end_step = frame->timing.steps ? step_now() + frame->timing.steps : UINT64_MAX;
 	siglog(SIGLOG_INFO, "plugin", "%s is on", plugin_specs[id].name);
 	agent_record(AGENT_BY_COMMAND);
+	io_ask(IO_GROW);
 	return 0;
 }
 
