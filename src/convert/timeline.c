@@ -20,6 +20,7 @@ enum row {
 	ROW_STEPS,
 	ROW_STEP_TIME,
 	ROW_THREAD,
+	ROW_CALL_SUM,
 	ROW_COMM_SUM,
 	ROW_COMM_HOST,
 	ROW_COMM_DEVICE,
@@ -38,6 +39,7 @@ static const struct {
 	[ROW_STEPS] = { "steps", "step", OF_RANK },
 	[ROW_STEP_TIME] = { "step time", "step", OF_RANK },
 	[ROW_THREAD] = { "thread", "stage", OF_THREAD },
+	[ROW_CALL_SUM] = { "short calls (per step)", "stage", OF_RANK },
 	[ROW_COMM_SUM] = { "collectives (per step)", "collective", OF_RANK },
 	[ROW_COMM_HOST] = { "collectives, host", "collective", OF_THREAD },
 	[ROW_COMM_DEVICE] = { "collectives, device", "collective", OF_STREAM },
@@ -159,6 +161,17 @@ static ssize_t process_of(struct timeline *tl, const struct event *ev)
 
 /* ---- tracks ------------------------------------------------------------------------------------------------------- */
 
+/* Sums without a group are no collectives but short stages and collections (wire/record.h). */
+static bool is_collective(const struct event *ev)
+{
+	uint8_t i;
+
+	for (i = 0; i < ev->nargs; i++)
+		if (ev->args[i].type == EV_ARG_NAME)
+			return ev->args[i].name != 0; /* the group is the one name among a sum's arguments */
+	return false;
+}
+
 static enum row row_of(const struct event *ev)
 {
 	bool device = ev->track.device >= 0;
@@ -169,7 +182,7 @@ static enum row row_of(const struct event *ev)
 	case EV_STAGE:
 		return ROW_THREAD;
 	case EV_COMM_SUM:
-		return ROW_COMM_SUM;
+		return is_collective(ev) ? ROW_COMM_SUM : ROW_CALL_SUM;
 	case EV_COMM:
 		return device ? ROW_COMM_DEVICE : ROW_COMM_HOST;
 	case EV_LOST:

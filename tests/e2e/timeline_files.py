@@ -115,6 +115,8 @@ def rank_records(rank, steps, run="run-a", start_us=1, host="node0", drops=0, se
         out.append(("comm_sum", {"op": "all_gather", "group": "tp", "calls": 9, "total_ns": 6 * ms, "max_ns": ms,
                                  "last_start_ns": t + 80 * ms, "elements": 512, "last_seq": 9 * step,
                                  "start_ns": t + 12 * ms, "step": step}))
+        out.append(("comm_sum", {"op": "GC", "calls": 12, "total_ns": ms, "max_ns": ms // 4, "last_start_ns": t + 90 * ms,
+                                 "elements": 40, "start_ns": t + ms, "step": step}))     # no group: no collective
         out.append(("step", {"source": 1, "microbatches": 2, "start_ns": t, "dur_ns": 100 * ms, "step": step}))
     if drops:
         out.append(("note", {"text": "stages: min_us raised to 50", "start_ns": t, "step": step}))
