@@ -465,6 +465,16 @@ static void stage_show(const struct stage_fn *fn, struct stage_frame *frame)
 	atomic_store_explicit(&agent.pool.head->stage, (uint32_t)fn->kind, memory_order_relaxed);
 }
 
+/* Unless another thread, which took over the loop meanwhile, shows its own. */
+static void stage_hide(const struct stage_fn *fn, const struct stage_frame *frame)
+{
+	struct pool_header *head = agent.pool.head;
+
+	if (frame->outer_stage != NO_STAGE && !is_worker() &&
+	    atomic_load_explicit(&head->stage, memory_order_relaxed) == (uint32_t)fn->kind)
+		atomic_store_explicit(&head->stage, frame->outer_stage, memory_order_relaxed);
+}
+
 void stage_enter(const struct stage_fn *fn, struct stage_frame *frame, void *const *args, size_t nargsf, void *kwnames)
 {
 	frame->begin_ns = 0;
@@ -528,8 +538,7 @@ void stage_leave(const struct stage_fn *fn, struct stage_frame *frame, bool rais
 	adopt(); /* it may return in a forked child */
 	if (mine.depth[fn->role])
 		mine.depth[fn->role]--;
-	if (frame->outer_stage != NO_STAGE && in_loop())
-		atomic_store_explicit(&agent.pool.head->stage, frame->outer_stage, memory_order_relaxed);
+	stage_hide(fn, frame);
 	if (fn->role == ROLE_COMM) {
 		comm_leave(fn, frame, now, raised);
 		return;

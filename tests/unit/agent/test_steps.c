@@ -374,6 +374,38 @@ static void other_threads_leave_the_stage_alone(void **state)
 	stage_leave(&backward, &frame, false);
 }
 
+static void *step_from_thread(void *unused)
+{
+	struct stage_frame frame;
+
+	call(&optimizer, MS); /* takes the loop over */
+	stage_enter(&optimizer, &frame, NULL, 0, NULL);
+	return (void *)(uintptr_t)atomic_load(&agent.pool.head->stage);
+}
+
+static void a_loop_that_moves_to_another_thread_leaves_no_stage_behind(void **state)
+{
+	struct stage_frame frame;
+	pthread_t thread;
+	void *seen;
+
+	call(&loader, MS);
+	stage_enter(&backward, &frame, NULL, 0, NULL);
+	assert_int_equal(pthread_create(&thread, NULL, step_from_thread, NULL), 0);
+	pthread_join(thread, &seen);
+	assert_int_equal((uintptr_t)seen, STAGE_OPTIMIZER);
+	stage_leave(&backward, &frame, false);
+	assert_int_equal(atomic_load(&agent.pool.head->stage), STAGE_OPTIMIZER);
+
+	steps_reset();
+	atomic_store(&agent.pool.head->stage, STAGE_UNKNOWN);
+	stage_enter(&backward, &frame, NULL, 0, NULL);
+	assert_int_equal(pthread_create(&thread, NULL, call_from_thread, &optimizer), 0);
+	pthread_join(thread, &seen);
+	stage_leave(&backward, &frame, false);
+	assert_int_equal(atomic_load(&agent.pool.head->stage), STAGE_UNKNOWN);
+}
+
 static void stages_carry_step_name_and_how_they_ended(void **state)
 {
 	struct rec_stage rec;
@@ -743,6 +775,7 @@ int main(void)
 		TEST(model_calls_are_steps_of_inference),
 		TEST(stage_of_the_loop_is_in_the_header),
 		TEST(other_threads_leave_the_stage_alone),
+		TEST(a_loop_that_moves_to_another_thread_leaves_no_stage_behind),
 		TEST(stages_carry_step_name_and_how_they_ended),
 		TEST(switched_off_nothing_is_recorded_and_depths_hold),
 		TEST(collectives_are_summed_per_operation_and_group),
