@@ -95,6 +95,17 @@ def test_two_ranks():
     h.check_equal(len(runs), 1, "runs: %s" % runs)
 
 
+def io_thread(job):
+    return next(t for t in os.listdir("/proc/%d/task" % job.pid)
+                if h.read_file("/proc/%d/task/%s/comm" % (job.pid, t)).strip() == "systrace/io")
+
+
+def traced(tracer, job, tid):
+    """Wait until strace has the thread; False when it may not."""
+    return h.wait_for(lambda: "TracerPid:\t%d" % tracer.pid in h.read_file("/proc/%d/task/%s/status" % (job.pid, tid)) or
+                      tracer.poll() is not None, what="strace") and tracer.poll() is None
+
+
 def test_blocked_dump_path():
     """Writes that hang: training goes on, control answers, the exit is not held up for as long as the write hangs."""
     h.require("strace")
@@ -102,14 +113,11 @@ def test_blocked_dump_path():
     job.wait_attached()
     job.train(2)
     job.ask("flush")
-    tid = next(t for t in os.listdir("/proc/%d/task" % job.pid)
-               if h.read_file("/proc/%d/task/%s/comm" % (job.pid, t)).strip() == "systrace/io")
+    tid = io_thread(job)
     hang = "--inject=write,pwrite64,writev,pwritev,openat,newfstatat:delay_enter=60000000"
     tracer = h.start(["strace", "-o", "/dev/null", "-p", tid, hang])
-    h.wait_for(lambda: "TracerPid:\t%d" % tracer.pid in h.read_file("/proc/%d/task/%s/status" % (job.pid, tid)) or
-               tracer.poll() is not None, what="strace")
-    if tracer.poll() is not None:
-        h.skip("strace is not allowed here: %s" % tracer.stderr.read().decode())
+    if not traced(tracer, job, tid):
+        h.skip("strace is not allowed here")
     job.train(20)
     h.check_equal(job.ask("list").code, 0, "list while the io thread hangs")
     h.check_equal(job.status().get("step"), "22", "step while the io thread hangs")
@@ -122,4 +130,27 @@ def test_blocked_dump_path():
     h.finish(job.process).ok()
 
 
-h.main(test_two_ranks, test_blocked_dump_path)
+def test_slow_dump_path():
+    """One write of more than two seconds: output goes on below SYSTRACE_LOCAL_PATH, nothing is lost."""
+    h.require("strace")
+    dump = h.tmpdir()
+    job = jobs.Job(PYTHON, h.preload_env(dump), jobs.REAL_LOOP, fake=False)
+    job.wait_attached()
+    job.train(2)
+    job.ask("flush")
+    tid = io_thread(job)
+    tracer = h.start(["strace", "-o", "/dev/null", "-p", tid,
+                      "--inject=write,pwrite64,writev,pwritev:delay_enter=2500000:when=1"])
+    if not traced(tracer, job, tid):
+        h.skip("strace is not allowed here")
+    job.train(3)
+    h.wait_for(lambda: job.status().get("dump_path") == os.path.join(dump, "local"), what="the local path in status")
+    h.stop(tracer)
+    job.train(4)
+    job.quit().ok()
+    found = [p for place in (dump, os.path.join(dump, "local")) for p in glob.glob(os.path.join(place, "timeline", "*"))]
+    h.check_equal(sorted(n for p in found for n in jobs.steps_in(p)), list(range(1, 10)), "steps in %s" % found)
+    h.check("output goes below" in h.agent_log(dump), "log: %s" % h.agent_log(dump))
+
+
+h.main(test_two_ranks, test_blocked_dump_path, test_slow_dump_path)
