@@ -14,6 +14,7 @@
 #include <string.h>
 
 #define STRIDE_START 4
+#define EXPLAINED_SHARE 0.8
 #define MIN_STEPS 8 /* fewer common steps are no basis */
 
 const char *loc_kind_word(enum loc_kind kind)
@@ -394,6 +395,32 @@ static int by_finding(const void *a, const void *b)
 	return (int)x->kind - (int)y->kind;
 }
 
+/* A late loader makes the first operation late as well: what it explains is not said twice */
+static bool is_explained(const struct localize *loc, const struct loc_finding *f)
+{
+	size_t i;
+
+	for (i = 0; f->kind == LOC_COMPUTE || f->kind == LOC_LAUNCH ? i < loc->findings_count : 0; i++) {
+		const struct loc_finding *other = &loc->findings[i];
+
+		if (other->kind == LOC_DATALOADER && other->rank == f->rank &&
+		    other->lost_ms >= EXPLAINED_SHARE * f->lost_ms && other->onset_step <= f->last_step &&
+		    f->onset_step <= other->last_step)
+			return true;
+	}
+	return false;
+}
+
+static void drop_explained(struct localize *loc)
+{
+	size_t i, kept = 0;
+
+	for (i = 0; i < loc->findings_count; i++)
+		if (!is_explained(loc, &loc->findings[i]))
+			loc->findings[kept++] = loc->findings[i];
+	loc->findings_count = kept;
+}
+
 static void stamp_findings(struct localize *loc)
 {
 	size_t i;
@@ -495,6 +522,7 @@ int localize_judge(struct localize *loc, struct loc_result *result)
 		if (!i && loc->findings_count)
 			break; /* a job that hangs is not searched for slow ranks */
 	}
+	drop_explained(loc);
 	stamp_findings(loc);
 	decide(loc, result);
 	result->findings = loc->findings;

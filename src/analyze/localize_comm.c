@@ -17,7 +17,8 @@
 #define NOISE_COMM 6.0
 #define MIN_PEERS 3
 #define OWN_QUANTILE 0.2
-#define CLOCK_WINDOW 24 /* steps for which one clock offset holds */
+#define CLOCK_WINDOW \
+	4 /* steps judged with one clock offset: fewer than make a window's median, should a clock be set in them */
 
 /** struct line - a group or a link, and its transfer per step */
 struct line {

@@ -370,7 +370,7 @@ static int find_usual(const struct loc_rank *r, struct layout *lay, const struct
 	}
 	qsort(sorted, n, sizeof(*sorted), by_double);
 	for (i = 0; i < lay->places && n; i++)
-		lay->is_short[i] = lay->usual[i] < sorted[n / 2];
+		lay->is_short[i] = n >= SPIKE_PLACES && lay->usual[i] < sorted[n / 2];
 	ret = 0;
 out:
 	free(samples);
@@ -423,7 +423,8 @@ static void sum_ways(struct loc_rank *r, const struct layout *lay, const struct 
 			r->cells[i].own = r->cells[i].own_short = NAN;
 		else
 			r->cells[i].own += (float)(usual - seen[i]);
-		r->cells[i].own_short += (float)(usual_short - seen_short[i]);
+		r->cells[i].own_short = usual_short > 0 ? r->cells[i].own_short + (float)(usual_short - seen_short[i])
+							: NAN;
 		if (lay->places >= SPIKE_PLACES)
 			r->cells[i].spike = longest[i] - second[i];
 	}

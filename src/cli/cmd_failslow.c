@@ -30,9 +30,15 @@ static const struct option_spec options[] = {
 	{ .kind = OPT_END },
 };
 
+#define MAX_NOTES 8
+
+/* Remarks of readers: the first few, and how many there were. @arg: their count. */
 static void note(void *arg, const char *text)
 {
-	cmd_note("%s", text);
+	size_t *count = arg;
+
+	if (++*count <= MAX_NOTES)
+		cmd_note("%s", text);
 }
 
 static int64_t now_ms(void)
@@ -120,7 +126,8 @@ static int parse_until(const struct options *opts, int64_t *us)
 static int feed(struct failslow *fs, const struct options *opts, const char *input, int64_t *until_us,
 		struct failslow_feed *fed)
 {
-	struct records records = { .note = note };
+	size_t notes = 0;
+	struct records records = { .note = note, .note_arg = &notes };
 	struct st_err err = { 0 };
 	struct stat st;
 	int status = CMD_OK;
@@ -139,6 +146,8 @@ static int feed(struct failslow *fs, const struct options *opts, const char *inp
 		status = cmd_error("out of memory");
 	else if (!*until_us)
 		*until_us = records.capture_end_ns ? records.capture_end_ns / 1000 : fed->last_us;
+	if (notes > MAX_NOTES)
+		cmd_note("and %zu more remarks of this kind", notes - MAX_NOTES);
 	records_fini(&records);
 	ev_session_free(records.session);
 	return status;

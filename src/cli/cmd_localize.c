@@ -29,9 +29,15 @@ static const struct option_spec options[] = {
 	{ .kind = OPT_END },
 };
 
+#define MAX_NOTES 8
+
+/* Remarks of readers: the first few, and how many there were. @arg: their count. */
 static void note(void *arg, const char *text)
 {
-	cmd_note("%s", text);
+	size_t *count = arg;
+
+	if (++*count <= MAX_NOTES)
+		cmd_note("%s", text);
 }
 
 /* A step number, or a local time. Return: false if it is neither. */
@@ -127,7 +133,8 @@ static int judge(const struct options *opts, const struct model_config *config, 
 static int run(const struct options *opts)
 {
 	struct model_config config;
-	struct records records = { .note = note };
+	size_t notes = 0;
+	struct records records = { .note = note, .note_arg = &notes };
 	const char *input = options_text(opts, "input");
 	struct st_err err = { 0 };
 	int status;
@@ -148,6 +155,8 @@ static int run(const struct options *opts)
 		status = cmd_error("%s", err.text);
 	else
 		status = judge(opts, &config, &records);
+	if (notes > MAX_NOTES)
+		cmd_note("and %zu more remarks of this kind", notes - MAX_NOTES);
 	records_fini(&records);
 	ev_session_free(records.session);
 	model_config_fini(&config);
