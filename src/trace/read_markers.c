@@ -9,6 +9,7 @@
 #include "base/hash64.h"
 #include "trace/markers.h"
 #include "trace/session.h"
+#include "wire/csv.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -53,10 +54,6 @@ static const char *const column_names[COLS] = {
 	"msptiObjectId_Pt_ProcessId",
 	"msptiObjectId_Pt_ThreadId",
 };
-static const char header[] =
-	"Flag,Id,Kind,Name,SourceKind,Timestamp,msptiObjectId_Ds_DeviceId,msptiObjectId_Ds_StreamId,"
-	"msptiObjectId_Pt_ProcessId,msptiObjectId_Pt_ThreadId\n";
-
 /** struct row - one line; the four columns of objects hold two numbers, written twice */
 struct row {
 	uint64_t flag, id, kind, source, t_ns;
@@ -103,6 +100,7 @@ struct markers {
 	uint32_t key_group, key_dtype, key_count, key_id, key_side, name_unnamed, name_lost, sides[2];
 	uint64_t rows, bad_rows, odd_flags, no_time, unpaired_ends, unpaired_begins, other_kinds;
 	uint64_t first_bad; /* offset */
+	uint64_t last_ns; /* time of the newest row */
 	uint64_t lines_end; /* offset; whole lines up to here are in the window */
 	bool cut; /* the last line had no end */
 	uint32_t drops, drop_at; /* of the sidecar */
@@ -432,6 +430,8 @@ static int take_row(struct markers *mk, const struct row *row, struct event *ev)
 		mk->base.stats.skipped++;
 		return 0;
 	}
+	if (row->t_ns > mk->last_ns)
+		mk->last_ns = row->t_ns;
 	if (row->flag & FLAG_BEGIN)
 		return pair_half(mk, row, false, ev);
 	if (row->flag & FLAG_END)
@@ -671,9 +671,9 @@ static int next_drop(struct markers *mk, struct event *ev)
 	static const uint32_t none[2] = { UINT32_MAX, UINT32_MAX };
 	struct label label = { .name = drop->source ? drop->source : mk->name_lost };
 
-	fill_event(mk, ev, &label, 0, none, drop->from_ns);
+	fill_event(mk, ev, &label, 0, none, drop->from_ns ? drop->from_ns : mk->last_ns);
 	ev->kind = EV_LOST;
-	ev->clock = EV_CLOCK_MONO;
+	ev->clock = drop->from_ns ? EV_CLOCK_MONO : EV_CLOCK_REAL;
 	ev->dur_ns = drop->to_ns > drop->from_ns ? drop->to_ns - drop->from_ns : 0;
 	ev->args[ev->nargs++] = (struct ev_arg){ .key = mk->key_count, .type = EV_ARG_U64, .u64 = drop->count };
 	mk->base.stats.lost += drop->count;
@@ -686,7 +686,9 @@ static int markers_next(struct ev_reader *reader, struct event *ev, struct st_er
 	int ret = 0;
 
 	while (!ret) {
-		if (mk->drop_at < mk->drops) {
+		/* losses without a time are told behind the last row */
+		if (mk->drop_at < mk->drops &&
+		    (mk->drop[mk->drop_at].from_ns || (mk->done && mk->queue_at == mk->queue_len))) {
 			ret = next_drop(mk, ev);
 		} else if (mk->queue_at < mk->queue_len) {
 			*ev = mk->queue[mk->queue_at++];
@@ -929,7 +931,7 @@ static int markers_start(struct markers *mk)
 		input_skip(&mk->input, 3);
 	at = memchr(mk->input.at, '\n', mk->input.len);
 	i = at ? (size_t)(at + 1 - mk->input.at) : mk->input.len;
-	if (i != sizeof(header) - 1 || memcmp(mk->input.at, header, i) != 0)
+	if (i != sizeof(CSV_MARKER_HEADER) - 1 || memcmp(mk->input.at, CSV_MARKER_HEADER, i) != 0)
 		take_header(mk, (const char *)mk->input.at, i);
 	input_skip(&mk->input, i);
 	return 0;

@@ -60,7 +60,7 @@ static bool json_timeline_knows(const unsigned char *head, size_t len)
 		if (message == TL_ORIGIN || message == TL_DROP || tl_find_json(TL_PYTORCH, (const char *)key, key_len))
 			maybe = true; /* other files of ours have these too */
 		else
-			return message != TL_NONE;
+			return message != TL_NONE || tl_same_name((const char *)key, key_len, "ext");
 	}
 	return maybe;
 }
@@ -75,6 +75,7 @@ static bool json_timeline_knows(const unsigned char *head, size_t len)
 enum place {
 	IN_FILE,
 	IN_TOP, /* the object that is the file */
+	IN_EXT, /* array of such objects: what the published form has no place for (the .ext.json companion) */
 	IN_LIST, /* array of records */
 	IN_RECORD,
 	IN_FRAMES,
@@ -257,7 +258,9 @@ static int on_key(void *arg, const unsigned char *bytes, size_t len)
 	case IN_TOP:
 		tl->field = tl_find_json(TL_PYTORCH, key, len);
 		tl->message = tl->field ? TL_PYTORCH : tl_by_json(key, len);
-		if (tl->message == TL_NONE)
+		if (tl_same_name(key, len, "ext"))
+			tl->opens = IN_EXT;
+		else if (tl->message == TL_NONE)
 			tl->unknown_fields++;
 		else if (!tl->field)
 			tl->opens = IN_LIST;
@@ -310,6 +313,7 @@ static int on_start_map(void *arg)
 		return start_unknown(tl);
 	switch (inside(tl)) {
 	case IN_FILE:
+	case IN_EXT:
 		enter(tl, IN_TOP);
 		return 1;
 	case IN_LIST:
@@ -338,7 +342,8 @@ static int on_start_array(void *arg)
 
 	if (tl->unknown_depth || (inside(tl) != IN_TOP && inside(tl) != IN_RECORD))
 		return start_unknown(tl);
-	if (tl->opens != IN_LIST && tl->opens != IN_FRAMES && tl->opens != IN_CLOCKS)
+	if ((tl->opens != IN_LIST && tl->opens != IN_FRAMES && tl->opens != IN_CLOCKS && tl->opens != IN_EXT) ||
+	    (tl->opens == IN_EXT && tl->depth > 1))
 		return start_unknown(tl);
 	enter(tl, tl->opens);
 	return 1;

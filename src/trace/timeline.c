@@ -376,6 +376,13 @@ static void apply_origin(struct tl_state *state, const struct tl_record *record)
 	const struct msg_origin *from = &record->origin;
 	struct ev_origin *to = &state->reader->origin;
 
+	if (record->clock.mono_ns > state->last_ns)
+		state->last_ns = record->clock.mono_ns;
+	/* only a clock snapshot of the segment being written: who writes is known */
+	if (to->known && !from->run.bytes && !from->host.bytes && !from->pid) {
+		to->segment = from->segment;
+		return;
+	}
 	*to = (struct ev_origin){
 		.run = text_id(state, from->run),
 		.host = text_id(state, from->host),
@@ -395,8 +402,6 @@ static void apply_origin(struct tl_state *state, const struct tl_record *record)
 	};
 	if (!to->wall_minus_mono_ns && record->clock.realtime_ns)
 		to->wall_minus_mono_ns = (int64_t)(record->clock.realtime_ns - record->clock.mono_ns);
-	if (record->clock.mono_ns > state->last_ns)
-		state->last_ns = record->clock.mono_ns;
 }
 
 void tl_rank(struct tl_state *state, uint64_t rank)

@@ -134,17 +134,19 @@ static void sidecar(void **state)
 	static const char meta[] =
 		"{\"origin\": {\"run\": \"r1\", \"host\": \"h\", \"rank\": 5, \"rank_known\": true, "
 		"\"wall_minus_mono_ns\": -20, \"pid\": 9}, "
-		"\"drops\": [{\"source\": \"markers\", \"count\": 17, \"from_ns\": 50, \"to_ns\": 60}]}";
+		"\"drops\": [{\"source\": \"markers\", \"count\": 17, \"from_ns\": 50, \"to_ns\": 60}, "
+		"{\"source\": \"comm\", \"count\": 2}]}";
 	struct fixture *fx = *state;
 
 	fx_write(fx, NAME ".meta.json", meta, sizeof(meta) - 1);
 	read_csv(state, NAME, HEADER "1,1,1,a,0,100,7,12,7,12\n");
 	assert_string_equal(fx->text, "23/0 markers 50+10 c0 r5 s0 p-1/-1 q0 count=17\n"
-				      "25/3 a 100+0 c3 r5 s0 p7/12 q0 id=1 side=host\n");
+				      "25/3 a 100+0 c3 r5 s0 p7/12 q0 id=1 side=host\n"
+				      "23/0 comm 100+0 c3 r5 s0 p-1/-1 q0 count=2\n");
 	assert_true(fx->reader->origin.known);
 	assert_int_equal(fx->reader->origin.wall_minus_mono_ns, -20);
 	assert_string_equal(ev_text(fx->session, fx->reader->origin.run), "r1");
-	assert_int_equal(fx->reader->stats.lost, 17);
+	assert_int_equal(fx->reader->stats.lost, 19);
 #endif
 }
 

@@ -44,6 +44,8 @@ static void put_stage(struct pb_writer *w, const struct msg_stage *stage, const 
 /* A file with one of everything. */
 static void put_all(struct pb_writer *w)
 {
+	size_t mark;
+
 	static const char *const frames[] = { "inner@a.py:3", "outer@b.py:10", NULL };
 
 	put_origin(w);
@@ -76,6 +78,11 @@ static void put_all(struct pb_writer *w)
 				       .pid = 200,
 				       .flags = STAGE_WORKER | STAGE_RAISED },
 		  NULL);
+	/* a clock snapshot in between: the writer stays the same */
+	mark = pb_begin(w, 100);
+	msg_origin_pb(w, &(struct msg_origin){ .wall_minus_mono_ns = 1000000000007, .segment = 0 });
+	msg_clock_put(w, 20, &(struct msg_clock){ .mono_ns = 5500 });
+	pb_end(w, mark);
 	msg_comm_sum_put(w, 30,
 			 &(struct msg_comm_sum){ .op = msg_text("all_reduce"),
 						 .group = msg_text("tp0"),
@@ -161,6 +168,28 @@ static void json_gives_the_same(void **state)
 	assert_string_equal(fx->text, all_events);
 	assert_string_equal(fx->lines, "");
 	assert_int_equal(fx->reader->origin.rank, 3);
+}
+
+/* The companion of a JSON file: an array of messages. */
+static void json_companion(void **state)
+{
+	struct fixture *fx = *state;
+	static const char json[] =
+		"{\"rank\":0,\"comm\":\"job\",\"origin\":[{\"run\":\"r\",\"host\":\"h\",\"rank\":4,\"rank_known\":true,\"pid\":9}],"
+		"\"ext\":[{\"steps\":[{\"source\":2,\"start_ns\":70,\"dur_ns\":30,\"step\":1}]},\n"
+		"{\"origin\":[{\"segment\":0,\"clocks\":[{\"mono_ns\":80}]}]},\n"
+		"{\"notes\":[{\"text\":\"hello\",\"start_ns\":90}]},\n{\"drops\":[{\"source\":\"comm\",\"count\":3}]}\n]}\n";
+
+#ifndef HAVE_YAJL
+	skip();
+#endif
+	fx_write(fx, "h--00004.timeline.ext.json", json, sizeof(json) - 1);
+	assert_int_equal(fx_read(fx), 0);
+	assert_string_equal(fx->text, "2/0 step 70+30 c0 r4 s1 p9/9 q0 source=dataloader microbatches=0\n"
+				      "24/3 hello 90+0 c0 r4 s0 p9/9 q0\n"
+				      "23/0 comm 90+0 c0 r4 s0 p9/9 q0 count=3\n");
+	assert_string_equal(fx->lines, "");
+	assert_false(fx->reader->stats.torn);
 }
 
 static void canonical_json(void **state)
@@ -344,6 +373,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(protobuf_whole, fx_setup, fx_teardown),
 		cmocka_unit_test_setup_teardown(json_gives_the_same, fx_setup, fx_teardown),
+		cmocka_unit_test_setup_teardown(json_companion, fx_setup, fx_teardown),
 		cmocka_unit_test_setup_teardown(canonical_json, fx_setup, fx_teardown),
 		cmocka_unit_test_setup_teardown(old_protobuf, fx_setup, fx_teardown),
 		cmocka_unit_test_setup_teardown(rank_of_the_name, fx_setup, fx_teardown),
