@@ -21,8 +21,7 @@
 #include <unistd.h>
 
 #define FLUSH_NS 200000000u
-#define BUSY_NS 5000000u /* between steps while the pool fills faster than it is emptied */
-#define FULLER_NS 20000000u /* ... and while it is filled by an eighth between two passes */
+#define BUSY_NS 5000000u /* the shortest sleep, while the pool fills fast */
 #define META_PERIOD_NS 60000000000u
 #define SLOW_NS 2000000000u /* a pass that takes longer shows a slow file system */
 #define RECOVER_AFTER_NS 300000000000u /* then look, once, for what killed processes left */
@@ -272,8 +271,11 @@ static void write_meta(bool ended)
 	}
 }
 
-/* How long to sleep after this pass; a pool more than half full is made larger, up to SYSTRACE_SPOOL_MB. */
-static uint64_t pace(void)
+/*
+ * How long to sleep after this pass: half as long while the pool fills by an eighth between two passes, twice as long
+ * while it does not. A pool more than half full is made larger, up to SYSTRACE_SPOOL_MB.
+ */
+static uint64_t pace(uint64_t sleep_ns)
 {
 	uint64_t bytes =
 		(uint64_t)atomic_load_explicit(&agent.pool.mapped_chunks, memory_order_relaxed) * POOL_CHUNK_BYTES;
@@ -281,11 +283,12 @@ static uint64_t pace(void)
 	struct st_err err;
 
 	if (pending < bytes / 8)
-		return FLUSH_NS;
-	if (pending < bytes / 2)
-		return FULLER_NS;
-	spool_grow(&life.spool, bytes * 2, &err);
-	return BUSY_NS;
+		return sleep_ns < FLUSH_NS / 2 ? sleep_ns * 2 : FLUSH_NS;
+	if (pending >= bytes / 2) {
+		spool_grow(&life.spool, bytes * 2, &err);
+		return BUSY_NS;
+	}
+	return sleep_ns > 2 * BUSY_NS ? sleep_ns / 2 : BUSY_NS;
 }
 
 /* The dump path has kept us waiting: from now on local segments, if there is a place for them. */
@@ -424,7 +427,7 @@ void io_run(void)
 		if (!recording()) {
 			pass_idle();
 		} else {
-			sleep_ns = pace();
+			sleep_ns = pace(sleep_ns);
 			pass(false);
 		}
 		recover_others();

@@ -169,6 +169,17 @@ def test_nowhere_to_write():
     h.check_equal(result.err, "", "stderr")
 
 
+def test_nothing_lost_in_silence():
+    """More than the pool holds at once: each step is in the file or in the count of lost ones."""
+    job = trained(12000, SYSTRACE_SPOOL_MB="1")
+    job.ask("flush")
+    status = job.status()
+    job.quit().ok()
+    steps = jobs.steps_in(h.find_one(job.dump, "timeline/*"))
+    h.check_equal(sorted(set(steps)), steps, "steps in order, each once")
+    h.check_equal(len(steps) + int(status.get("dropped.step", "0")), 12000, "steps written and lost")
+
+
 def test_no_log_place():
     """No log file can be made anywhere: nothing is printed, nothing fails."""
     directory = h.tmpdir()
@@ -196,5 +207,6 @@ def test_bad_values():
 
 
 h.main(test_exit_paths, test_abrupt_ends, test_kill_and_recover, test_names_and_meta, test_json_format,
-       test_two_jobs_at_once, test_second_run, test_impossible_dump_path, test_nowhere_to_write, test_no_log_place,
+       test_two_jobs_at_once, test_second_run, test_impossible_dump_path, test_nowhere_to_write,
+       test_nothing_lost_in_silence, test_no_log_place,
        test_bad_values)
