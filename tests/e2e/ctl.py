@@ -6,6 +6,7 @@ with src/wire/ctl.c. Used where a test must send what sysTrace_cli would not, or
 import os
 import socket
 import struct
+import time
 
 MAGIC = 0x43725473
 VERSION = 1
@@ -63,10 +64,19 @@ def receive(conn):
 
 
 def connect(path, timeout=20):
-    conn = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    conn.settimeout(timeout)
-    conn.connect(path)
-    return conn
+    """A connection. The socket's name is there a moment before it listens: refusals are tried again for a while."""
+    deadline = time.monotonic() + 5
+    while True:
+        conn = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        conn.settimeout(timeout)
+        try:
+            conn.connect(path)
+            return conn
+        except ConnectionRefusedError:
+            conn.close()
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
 
 
 def ask(path, verb, timeout=20, **entries):

@@ -4,7 +4,9 @@ not warn (3.12+ does when it counts a second native thread); old or foreign inte
 
 import os
 
+import ctl
 import harness as h
+import jobs
 
 h.require(h.AGENT)
 
@@ -34,7 +36,6 @@ def test_every_interpreter():
 
 def test_framework_wakes():
     """The import of a framework starts threads and socket, nothing is written yet, and they go with the process."""
-    import jobs
     for version, python in h.pythons().items():
         dump = h.tmpdir()
         job = jobs.Job(python, h.preload_env(dump))
@@ -54,8 +55,6 @@ def test_framework_wakes():
 
 def test_threads_are_apart():
     """Our threads: all signals blocked, nice 10, every CPU, no descriptor of the job's."""
-    import jobs
-    import time
     dump = h.tmpdir()
     env = h.preload_env(dump)
     job = jobs.Job(list(h.pythons().values())[-1], env)
@@ -88,4 +87,27 @@ def test_forced():
         h.check("systrace/" in out, "forced into CPython %d.%d: %r" % (version + (out,)))
 
 
-h.main(test_every_interpreter, test_framework_wakes, test_threads_are_apart, test_forced)
+def test_device_runtime():
+    """A C program linked with a device runtime is a job: recording at once, without an interpreter."""
+    h.require("gcc")
+    dump = h.tmpdir()
+    library = os.path.join(dump, "libcudart.so")
+    h.compile_c("int cudaRuntimeGetVersion(int *v)\n{\n\t*v = 12000;\n\treturn 0;\n}\n", library, "-shared", "-fPIC")
+    program = h.compile_c("#include <stdio.h>\nint cudaRuntimeGetVersion(int *);\nint main(void)\n{\n\tint v;\n"
+                          "\tcudaRuntimeGetVersion(&v);\n\treturn getchar() == 'q' ? 0 : 1;\n}\n",
+                          os.path.join(dump, "job"), library, "-Wl,-rpath," + dump)
+    env = h.preload_env(dump)
+    process = h.start([program], env=env, stdin=-1)
+    sock = ctl.socket_of(env["SYSTRACE_SOCKET_DIR"], process.pid)
+    h.wait_for(lambda: os.path.exists(sock), what="the control socket")
+    answer = ctl.ask(sock, "list")
+    h.check_equal((answer.get("state"), answer.get("reason")), ("recording", "runtime"), "state")
+    process.stdin.write(b"q")
+    process.stdin.close()
+    process.stdin = None
+    h.finish(process).ok()
+    h.check(not os.path.exists(sock), "the socket stayed behind")
+
+
+h.main(test_every_interpreter, test_framework_wakes, test_threads_are_apart, test_forced,
+       test_device_runtime)
