@@ -44,9 +44,10 @@ const char *plugin_args_get(const struct plugin_args *args, const char *key)
 	return NULL;
 }
 
-static uint64_t step_now(void)
+/* The step that runs, from 1: what start_step= names. */
+static uint64_t step_running(void)
 {
-	return agent.pool.head ? atomic_load_explicit(&agent.pool.head->step, memory_order_relaxed) : 0;
+	return 1 + (agent.pool.head ? atomic_load_explicit(&agent.pool.head->step, memory_order_relaxed) : 0);
 }
 
 static uint64_t unix_now_ns(void)
@@ -112,7 +113,7 @@ static void move_frame(struct frame *to, const struct frame *from)
 
 static int check_start(const struct plugin_timing *timing, enum plugin_id id, struct st_err *err)
 {
-	uint64_t step = step_now();
+	uint64_t step = step_running();
 	uint64_t now_ns = unix_now_ns();
 
 	if (timing->start_step && timing->start_step < step)
@@ -128,7 +129,7 @@ static int check_start(const struct plugin_timing *timing, enum plugin_id id, st
 
 static bool is_due(const struct frame *frame)
 {
-	if (frame->timing.start_step && step_now() < frame->timing.start_step)
+	if (frame->timing.start_step && step_running() < frame->timing.start_step)
 		return false;
 	return !frame->timing.at_unix_ns || unix_now_ns() >= frame->timing.at_unix_ns;
 }
@@ -144,7 +145,7 @@ static int begin(enum plugin_id id, struct frame *frame, struct st_err *err)
 		frame->begun_ns = clock_mono_ns();
 	frame->state = FRAME_ON;
 	frame->end_ns = frame->timing.duration_ns ? clock_mono_ns() + frame->timing.duration_ns : UINT64_MAX;
-	frame->end_step = frame->timing.steps ? step_now() + frame->timing.steps : UINT64_MAX;
+	frame->end_step = frame->timing.steps ? step_running() + frame->timing.steps : UINT64_MAX;
 	siglog(SIGLOG_INFO, "plugin", "%s is on", plugin_specs[id].name);
 	agent_record(AGENT_BY_COMMAND);
 	io_ask(IO_GROW);
@@ -153,9 +154,9 @@ static int begin(enum plugin_id id, struct frame *frame, struct st_err *err)
 
 static void describe_wait(const struct frame *frame, char *out, size_t room)
 {
-	if (frame->timing.start_step && step_now() < frame->timing.start_step)
+	if (frame->timing.start_step && step_running() < frame->timing.start_step)
 		snprintf(out, room, "step %llu (now at %llu)", (unsigned long long)frame->timing.start_step,
-			 (unsigned long long)step_now());
+			 (unsigned long long)step_running());
 	else
 		snprintf(out, room, "unix time %llu.%03llu",
 			 (unsigned long long)(frame->timing.at_unix_ns / 1000000000u),
@@ -244,7 +245,7 @@ static void start_waiting(enum plugin_id id, struct frame *frame)
 
 static void end_running(enum plugin_id id, struct frame *frame, uint64_t now_ns)
 {
-	if (now_ns < frame->end_ns && step_now() < frame->end_step)
+	if (now_ns < frame->end_ns && step_running() < frame->end_step)
 		return;
 	frame->state = FRAME_OFF;
 	agent_plugins[id]->stop();

@@ -136,9 +136,10 @@ static bool in_loop(void)
 	return !is_worker() && (steps.loop ? steps.loop == &mine : mine.main);
 }
 
-static uint32_t step_now(void)
+/* The step that runs, from 1: one behind the completed ones, so that its records and its step record have one number. */
+static uint32_t step_running(void)
 {
-	return (uint32_t)atomic_load_explicit(&agent.pool.head->step, memory_order_relaxed);
+	return (uint32_t)atomic_load_explicit(&agent.pool.head->step, memory_order_relaxed) + 1;
 }
 
 /* Begins the recording, or makes a rank of a forked child: agent_record() knows what is left to do. */
@@ -209,7 +210,7 @@ static void sums_write(uint64_t now)
 	for (i = 0; i < SUMS && steps.sum_count; i++) {
 		struct sum *sum = &steps.sums[i];
 		struct rec_comm_sum rec = {
-			.head = { .bytes = sizeof(rec), .type = REC_COMM_SUM, .step = step_now() },
+			.head = { .bytes = sizeof(rec), .type = REC_COMM_SUM, .step = step_running() },
 			.begin_ns = sum->begin_ns,
 			.last_begin_ns = sum->last_begin_ns,
 			.total_ns = sum->total_ns,
@@ -343,7 +344,7 @@ static void comm_enter(const struct stage_fn *fn, struct stage_frame *frame, voi
 	open.dtype = call.dtype;
 	open.seq = call.seq;
 	open.count = call.count;
-	open.step = step_now();
+	open.step = step_running();
 	open.pid = atomic_load_explicit(&agent.pool.guard->pid, memory_order_relaxed);
 	open.tid = mine.tid;
 	flight_enter(frame, &open);
@@ -353,7 +354,7 @@ static void comm_enter(const struct stage_fn *fn, struct stage_frame *frame, voi
 static bool marker_put(const struct stage_fn *fn, const struct stage_frame *frame, uint64_t dur_ns, bool raised)
 {
 	struct rec_comm rec = {
-		.head = { .bytes = sizeof(rec), .type = REC_COMM, .step = step_now() },
+		.head = { .bytes = sizeof(rec), .type = REC_COMM, .step = step_running() },
 		.begin_ns = frame->begin_ns,
 		.dur_ns = dur_ns,
 		.count = frame->count,
@@ -383,7 +384,7 @@ static void comm_leave(const struct stage_fn *fn, const struct stage_frame *fram
 		.group = frame->group,
 		.dtype = frame->dtype,
 		.seq = frame->seq,
-		.step = step_now(),
+		.step = step_running(),
 		.pid = atomic_load_explicit(&agent.pool.guard->pid, memory_order_relaxed),
 		.tid = mine.tid,
 		.flags = raised ? FLIGHT_RAISED : 0,
@@ -412,7 +413,7 @@ static void stage_put(const struct stage_fn *fn, const struct stage_frame *frame
 {
 	struct pool_header *head = agent.pool.head;
 	struct rec_stage rec = {
-		.head = { .bytes = sizeof(rec), .type = REC_STAGE, .step = step_now() },
+		.head = { .bytes = sizeof(rec), .type = REC_STAGE, .step = step_running() },
 		.begin_ns = frame->begin_ns,
 		.dur_ns = now - frame->begin_ns,
 		.name = fn->name,
@@ -568,7 +569,7 @@ void stage_gc(uint64_t begin_ns, uint64_t end_ns, uint32_t gen, uint32_t collect
 		sum_add(steps.gc_name, 0, begin_ns, rec.dur_ns, collected, 0);
 		return;
 	}
-	rec.head.step = step_now();
+	rec.head.step = step_running();
 	rec.stage_id = atomic_load_explicit(&agent.pool.head->stage_id, memory_order_relaxed);
 	if (is_worker())
 		rec.head.flags |= STAGE_WORKER;

@@ -48,7 +48,7 @@ struct rec_head {
 	uint16_t bytes; /* whole record, multiple of 8 */
 	uint8_t type; /* enum rec_type */
 	uint8_t flags;
-	uint32_t step; /* pool_header.step when the record was made */
+	uint32_t step; /* the step that ran then, from 1: pool_header.step + 1 */
 };
 
 struct rec_stage {

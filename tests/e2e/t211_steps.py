@@ -60,7 +60,7 @@ def test_stages_lie_in_their_steps():
     backwards = [s for s in timeline.stages if s["stage_type"] == "torch@autograd@backward"]
     h.check_equal(len(backwards), 2 * STEPS, "backward calls")
     for stage in backwards[2:]:
-        step = steps[stage["step"] + 1]  # records of a running step carry the steps completed by then
+        step = steps[stage["step"]]
         h.check(step["start_ns"] <= stage["start_ns"], "a stage begins before its step")
         h.check(stage["start_ns"] + stage["dur_ns"] <= step["start_ns"] + step["dur_ns"], "a stage ends after its step")
 
@@ -71,7 +71,7 @@ def test_sums_of_steps():
     h.check_equal([s["calls"] for s in reduces][1:], [1] * (STEPS - 1), "all_reduce of the loss, once a step")
     h.check_equal([s["last_seq"] for s in reduces], sorted(s["last_seq"] for s in reduces), "seq grows")
     # the barrier follows the optimizer: it belongs to the next step, and the last one to none that ended
-    h.check_equal([s.get("step", 0) for s in timeline.sums if s["op"] == "barrier"], [3], "step of the barrier")
+    h.check_equal([s.get("step", 0) for s in timeline.sums if s["op"] == "barrier"], [4], "step of the barrier")
 
 
 def test_checkpoints_are_stages_of_rank_0():

@@ -418,9 +418,9 @@ static void stages_carry_step_name_and_how_they_ended(void **state)
 	assert_int_equal(rec.kind, STAGE_DATALOADER);
 	assert_int_equal(rec.stage_id, 1);
 	assert_int_equal(rec.dur_ns, 2 * MS);
-	assert_int_equal(rec.head.step, 0);
-	assert_true(record(REC_STAGE, 2, &rec));
 	assert_int_equal(rec.head.step, 1);
+	assert_true(record(REC_STAGE, 2, &rec));
+	assert_int_equal(rec.head.step, 2);
 	assert_int_equal(rec.head.flags, STAGE_RAISED);
 	assert_int_equal(records(REC_STAGE), 3);
 }
@@ -488,7 +488,7 @@ static void collectives_are_summed_per_operation_and_group(void **state)
 		assert_int_equal(sum.begin_ns, first);
 		assert_int_equal(sum.last_begin_ns, last);
 		assert_int_equal(sum.last_seq, 2);
-		assert_int_equal(sum.head.step, 0);
+		assert_int_equal(sum.head.step, 1);
 	}
 	assert_int_equal(found, 1);
 	call(&optimizer, MS);
@@ -713,7 +713,7 @@ static void workers_record_and_do_not_count(void **state)
 		good = step_number() == 1 && atomic_load(&agent.pool.head->stage_id) == 1 && !records_asked;
 		call(&optimizer, MS); /* a rank of its own: the agent is told, which promotes it */
 		good = good && step_number() == 1 && records_asked == 1;
-		good = good && record(REC_STAGE, 2, &rec) && rec.head.flags == STAGE_WORKER && rec.head.step == 1;
+		good = good && record(REC_STAGE, 2, &rec) && rec.head.flags == STAGE_WORKER && rec.head.step == 2;
 		_exit(good ? 0 : 1);
 	}
 	assert_int_equal(waitpid(child, &status, 0), child);
