@@ -57,7 +57,7 @@ class Job:
         self.process = subprocess.Popen(
             [sys.executable, os.path.join(HERE, "launch.py"), "-n", str(RANKS), "--preload", tool("libsysTrace.so"),
              os.path.join(HERE, "train_ddp.py"), "--steps", str(steps), "--grad-sync", "manual", "--layers", "2",
-             "--width", "32", "--length", "16", "--batch", "8", "--barrier-every", "0"],
+             "--width", "32", "--length", "16", "--batch", "32", "--barrier-every", "0"],
             env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
         threading.Thread(target=self.read, daemon=True).start()
 
@@ -270,7 +270,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--steps", type=int, default=140, help="of the training (140)")
     parser.add_argument("--slow-after", type=int, default=70, help="steps before rank %d is slowed (70)" % SLOWED)
-    parser.add_argument("--share", type=float, default=0.08, help="of one CPU that the slowed rank keeps (0.08)")
+    parser.add_argument("--share", type=float, default=0.12, help="of one CPU that the slowed rank keeps (0.12)")
     parser.add_argument("--rivals", action="store_true", help="slow it by busy processes even if a quota is possible")
     options = parser.parse_args()
 
@@ -291,7 +291,7 @@ def main():
             slow.start(pids[SLOWED], [p for r, p in enumerate(pids) if r != SLOWED])
         say("Step %d: rank %d now gets %s." % (touched, SLOWED, slow))
         job.wait_step(touched + 10, deadline)
-        say(run([tool("sysTrace_cli"), "status"], job.env).rstrip())
+        say(run([tool("sysTrace_cli"), "status", "--pid", ",".join(map(str, pids))], job.env).rstrip())
         ended = job.finish(deadline)
     finally:
         job.end()
