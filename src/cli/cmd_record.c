@@ -279,7 +279,14 @@ static int record(const struct options *opts, struct session *session, const str
 	session->rec = systrace_ftrace_start(how, error, sizeof(error));
 	if (!session->rec) {
 		close(session->signals);
+		if (session->control)
+			printf("failed %s\n", error);
 		return cmd_error("%s", error);
+	}
+	if (session->control) {
+		systrace_ftrace_status(session->rec, &status);
+		printf("recording %s\n", status.output);
+		fflush(stdout);
 	}
 	session->begin_ns = session->shown_ns = clock_mono_ns();
 	say(session, SYSTRACE_FTRACE_INFO,
@@ -288,7 +295,10 @@ static int record(const struct options *opts, struct session *session, const str
 	wipe_progress(session);
 	ret = systrace_ftrace_stop(session->rec, session->final_output, &status, error, sizeof(error));
 	close(session->signals);
-	print_result(opts, &status);
+	if (session->control)
+		printf("%s %s\n", ret < 0 ? "failed" : "saved", ret < 0 ? error : status.output);
+	else
+		print_result(opts, &status);
 	return ret < 0 ? cmd_error("%s", error) : CMD_OK;
 }
 

@@ -21,6 +21,7 @@
 	C(failslow) \
 	C(localize) \
 	C(record)   \
+	C(pidmap)   \
 	C(recover)  \
 	C(doctor)
 

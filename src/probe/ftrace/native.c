@@ -243,9 +243,9 @@ static void native_status(struct recording *rec, struct systrace_ftrace_status *
 
 	instance_sum(&native->instance, &sum);
 	status->lost = cpu_stats_lost(&sum);
-	status->events = sum.entries + sum.read;
 	status->bytes = atomic_load_explicit(&native->bytes, memory_order_relaxed);
 	status->failed = atomic_load_explicit(&native->failed, memory_order_relaxed);
+	status->events = sum.read + (status->failed ? 0 : sum.entries); /* what is left then is not saved */
 }
 
 /* "CPU: n" and the kernel's figures, for `trace-cmd report --stat` and our reader. */
@@ -332,6 +332,8 @@ static int native_stop(struct recording *rec, struct systrace_ftrace_status *sta
 	ret = ret < 0 ? ret : one;
 	one = write_file(rec, native, &status->file_bytes, ret == 0 ? err : &later);
 	ret = ret < 0 ? ret : one;
+	if (one < 0 && later.text[0])
+		note_say(&rec->note, SYSTRACE_FTRACE_ERROR, "%s", later.text); /* the first failure is returned */
 	one = native_free(native, ret == 0 ? err : &later);
 	rec->state = NULL;
 	return ret < 0 ? ret : one;

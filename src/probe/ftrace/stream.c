@@ -14,7 +14,7 @@
 #endif
 
 #define CHUNK_BYTES (128u << 10) /* large enough for zstd, small enough for hundreds of CPUs */
-#define MOVE_BYTES (16u << 20) /* copied before its space is given back */
+#define MOVE_BYTES (4u << 20) /* copied before its space is given back */
 #define ZSTD_LEVEL 1
 
 struct packer {

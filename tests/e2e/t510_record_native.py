@@ -1,0 +1,286 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MulanPSL-2.0
+# runner: needs-root
+# runner: alone
+"""systrace record, native back end, on the real kernel: trace-cmd reads the same events from its file, and the tracing
+state afterwards is what it was, however the recording ended.
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+
+import ftrace_state as ft
+from harness import SYSTRACE, check, check_equal, main, require, require_root, run, skip, start, tmpdir, wait_for
+
+require_root()
+require(SYSTRACE)
+NATIVE = [SYSTRACE, "record", "--backend=native"]
+DIR = tmpdir()
+
+
+def path(name):
+    return os.path.join(DIR, name)
+
+
+def started(*options, **more):
+    """A recording that has begun."""
+    before = ft.own_instances()
+    process = start(NATIVE + ["--record-time=-1", *options], cwd=DIR, **more)
+    wait_for(lambda: process.poll() is not None or
+             any(ft.read("instances/%s/tracing_on" % name).strip() == "1" for name in ft.own_instances()
+                 if name not in before), what="the recording")
+    if process.poll() is not None:
+        check(False, "it ended at once: %r" % (process.communicate(),))
+    return process
+
+
+def ended(process, sig=signal.SIGINT):
+    process.send_signal(sig)
+    out, err = process.communicate(timeout=60)
+    check_equal(process.returncode, 0, "status after signal %d, stderr %s" % (sig, err.decode()))
+    return out.decode(), err.decode()
+
+
+def valid(name):
+    done = run(["trace-cmd", "dump", "--validate", path(name)]).ok()
+    check("is a valid trace-cmd file" in done.out, done.out)
+
+
+def same_events_as_trace_cmd(compress):
+    require("trace-cmd")
+    name = compress + ".dat"
+    marker = path("st-marker")
+    shutil.copy("/bin/true", marker)
+    with ft.Unchanged():
+        process = started("--compress=" + compress, "--output=" + name)
+        for _ in range(7):
+            subprocess.run([marker], check=True)
+        out, _ = ended(process)
+    valid(name)
+    lines = ft.report(path(name))
+    events, lost = ft.saved_counts(out)
+    check_equal(lost, 0, "lost events")
+    check_equal(len(lines), events, "events in trace-cmd report against the kernel's count")
+    names = [ft.event_name(line) for line in lines]
+    check(names.count("sched_switch") > 14, "too few switches: %d" % names.count("sched_switch"))
+    executed = [line for line in lines if "sched_process_exec" in line and marker in line]
+    check_equal(len(executed), 7, "executions of the marker program")
+    stamps = [float(re.search(r"\] +\S*? *(\d+\.\d+):", line).group(1)) for line in lines]
+    check_equal(stamps, sorted(stamps), "order of time stamps")
+    meta = json.load(open(path(name + ".meta.json")))
+    check_equal((meta["backend"], meta["events_recorded"], meta["events_lost"]), ("native", events, 0), "sidecar")
+    begin, end = meta["clocks"]
+    check(begin["mono_raw_ns"] <= stamps[0] * 1e9 + 1000 and stamps[-1] * 1e9 - 1000 <= end["mono_raw_ns"] + 1e9,
+          "stamps %r to %r outside of the clocks %r" % (stamps[0], stamps[-1], meta["clocks"]))
+
+
+def test_zstd():
+    same_events_as_trace_cmd("zstd")
+
+
+def test_raw_pages():
+    same_events_as_trace_cmd("none")
+
+
+def test_names_of_tasks():
+    """Tasks that do not run meanwhile are known by name, too."""
+    require("trace-cmd")
+    sleeper = start(["sleep", "1000"])
+    ended(started("--output=names.dat"))
+    with open(path("names.dat"), "rb") as f:
+        check(b"\n%d sleep\n" % sleeper.pid in f.read(), "the sleeping task has no name in the file")
+
+
+def test_one_cpu():
+    require("trace-cmd")
+    cpu = max(os.sched_getaffinity(0))
+    with ft.Unchanged():
+        process = started("--cpu=%d" % cpu, "--output=one.dat")
+        for each in sorted(os.sched_getaffinity(0)):
+            subprocess.run(["taskset", "-c", str(each), "true"], check=True)
+        ended(process)
+    cpus = {re.search(r"\[(\d+)\]", line).group(1) for line in ft.report(path("one.dat"))}
+    check_equal(cpus, {"%03d" % cpu}, "CPUs in the file")
+
+
+def test_groups_and_events():
+    require("trace-cmd")
+    process = started("--sched=0", "--irq=0", "--futex", "--event=sched/sched_process_exec", "--event=none/such",
+                      "--output=groups.dat")
+    subprocess.run(["true"], check=True)
+    _, err = ended(process)
+    names = {ft.event_name(line) for line in ft.report(path("groups.dat"))}
+    check(names <= {"sys_enter_futex", "sys_exit_futex", "sched_process_exec"}, "other events: %r" % names)
+    check("sched_process_exec" in names, "no sched_process_exec")
+    check(re.search(r"^\[[-\d]+ [\d:]+,\d{3}\] \[WARNING\]:event none/such skipped", err, re.M), err)
+
+
+def test_signals_save():
+    for sig in (signal.SIGTERM, signal.SIGHUP):
+        with ft.Unchanged():
+            out, _ = ended(started("--output=signal.dat"), sig)
+        check(ft.saved_counts(out)[0] > 0, "nothing saved")
+
+
+def test_record_time():
+    with ft.Unchanged():
+        done = run(NATIVE + ["--record_time=0.5", "--output=time.dat"], cwd=DIR).ok()
+    check(ft.saved_counts(done.out)[0] > 0, "nothing saved")
+    check(re.search(r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}\] \[INFO\]:Cleanup finished$", done.err, re.M), done.err)
+
+
+def test_killed():
+    """kill -9 leaves an instance, which the next recorder removes; nameless files leave nothing in the directory."""
+    with ft.Unchanged():
+        before = set(os.listdir(DIR))
+        process = started("--output=killed.dat")
+        left = ft.own_instances()
+        process.kill()
+        process.wait()
+        check_equal(set(os.listdir(DIR)), before, "files after the kill")
+        check_equal(ft.own_instances(), left, "instances after the kill")
+        done = run(NATIVE + ["--record-time=0.2", "--output=next.dat"], cwd=DIR).ok()
+        check("removed tracing instance" in done.err, done.err)
+
+
+def test_living_recorder_stays():
+    with ft.Unchanged():
+        first = started("--output=first.dat")
+        mine = ft.own_instances()
+        run(NATIVE + ["--record-time=0.2", "--output=second.dat"], cwd=DIR).ok()
+        check_equal(ft.own_instances(), mine, "the living recorder's instance")
+        out, _ = ended(first)
+        check(ft.saved_counts(out)[0] > 0, "the living recorder saved nothing")
+
+
+def test_named_instance():
+    with ft.Unchanged():
+        process = start(NATIVE + ["--record-time=-1", "--instance=st_test", "--output=named.dat"], cwd=DIR)
+        wait_for(lambda: "st_test" in ft.instances(), what="the instance")
+        again = run(NATIVE + ["--record-time=1", "--instance=st_test", "--output=x.dat"], cwd=DIR)
+        check_equal(again.status, 1, "status for an instance that exists")
+        check("st_test is there already" in again.err, again.err)
+        time.sleep(0.2)
+        ended(process)
+        check("st_test" not in ft.instances(), "the instance is left")
+
+
+def test_losses():
+    """A recorder that cannot keep up says so, by CPU, and the file marks the gap."""
+    require("trace-cmd")
+    with ft.Unchanged():
+        process = started("--bf-size=64", "--output=loss.dat", "--event=raw_syscalls")
+        process.send_signal(signal.SIGSTOP)
+        subprocess.run(["python3", "-c", "import os\nfor _ in range(200000): os.getppid()"], check=True)
+        process.send_signal(signal.SIGCONT)
+        time.sleep(0.5)
+        out, err = ended(process)
+    events, lost = ft.saved_counts(out)
+    check(lost > 0, "nothing lost: %s" % out)
+    total = re.search(r"\[WARNING\]:tracefs stats report lost/overwritten events before reset: "
+                      r"total_loss_counters=(\d+)\. Consider increasing --bf-size$", err, re.M)
+    check(total, err)
+    check_equal(int(total.group(1)), lost, "total of the warning")
+    cpus = re.findall(r"\[WARNING\]:CPU \d+: overrun=(\d+), commit overrun=(\d+), dropped events=(\d+)", err)
+    check_equal(sum(int(n) for cpu in cpus for n in cpu), lost, "sum over the CPUs")
+    lines = ft.report(path("loss.dat"))
+    check(any("EVENTS DROPPED" in line for line in lines), "no gap in the file")
+    check_equal(len([line for line in lines if "EVENTS DROPPED" not in line]), events, "events in the file")
+
+
+def small_disk(megabytes):
+    place = tmpdir("st-disk-")
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=%dm" % megabytes, "tmpfs", place], stderr=subprocess.PIPE)
+    if done.returncode:
+        skip("no tmpfs can be mounted here")
+    return place
+
+
+def test_disk_without_room():
+    place = small_disk(4)
+    try:
+        with ft.Unchanged():
+            done = run(NATIVE + ["--record-time=5", "--output=%s/trace.dat" % place])
+        check_equal(done.status, 1, "status")
+        check("less than 16 MiB are free there" in done.err, done.err)
+        check_equal(os.listdir(place), [], "files left")
+    finally:
+        subprocess.run(["umount", place])
+
+
+def test_disk_runs_full():
+    """What was recorded before is saved, and the status says that it ended early."""
+    require("trace-cmd")
+    place = small_disk(40)
+    try:
+        with ft.Unchanged():
+            process = start(NATIVE + ["--record-time=60", "--compress=none", "--event=raw_syscalls",
+                                      "--output=%s/trace.dat" % place])
+            load = start(["python3", "-c", "import os\nwhile True: os.getppid()"])
+            out, err = process.communicate(timeout=90)
+            load.kill()
+        check_equal(process.returncode, 1, "status")
+        check(b"recording ended early: No space left on device" in err, err.decode())
+        done = run(["trace-cmd", "report", os.path.join(place, "trace.dat")], timeout=120).ok()
+        check(done.out.count("sys_enter") > 1000, "hardly anything was saved")
+    finally:
+        subprocess.run(["umount", place])
+
+
+def test_bad_options():
+    with ft.Unchanged():
+        for options, status, text in (
+                (["--cpu=4096"], 1, "none of the CPUs 4096 is in this machine"),
+                (["--cpu=1-"], 1, "is not a list of CPUs"),
+                (["--output=/no/such/directory/x"], 1, "directory /no/such/directory: No such file"),
+                (["--sched=0", "--irq=0"], 2, "nothing to record"),
+                (["--record_time=soon"], 2, "it must be a number of seconds"),
+                (["--bf_size=0"], 2, "it must be a size in KB"),
+                (["--sched=0", "--irq=0", "--event=../../x"], 1, "is not an event")):
+            done = run(NATIVE + options, cwd=DIR)
+            check_equal(done.status, status, "status of %r: %r" % (options, done))
+            check(text in done.err, "%r: %s" % (options, done.err))
+        done = run(NATIVE + ["--cpu=0-4096", "--record-time=0.1", "--output=clamped.dat"], cwd=DIR).ok()
+        check("reaches beyond this machine" in done.err, done.err)
+
+
+def test_without_root():
+    done = run(["setpriv", "--reuid=65534", "--clear-groups", *NATIVE], cwd="/")
+    check_equal(done.status, 1, "status")
+    check("needs root" in done.err, done.err)
+
+
+def test_tracefs_not_mounted():
+    """It is mounted for the recorder only, and nobody sees that."""
+    require("trace-cmd")
+    script = "umount -a -t tracefs; cd %s && %s --record-time=0.3 --output=private.dat && grep -c tracefs /proc/self/mounts"
+    with ft.Unchanged():
+        done = run(["unshare", "-m", "sh", "-c", script % (DIR, " ".join(NATIVE))])
+    check_equal(done.out.splitlines()[-1:], ["0"], "mounts of tracefs, %r" % done)
+    valid("private.dat")
+
+
+def test_pid_map():
+    """--NSpid: a task in a pid namespace of its own, with the id that it has inside."""
+    with ft.Unchanged():
+        process = started("--NSpid", "--pid_map_period=1", "--output=ns.dat")
+        child = start(["unshare", "-p", "-f", "sleep", "1000"])
+        inner = wait_for(lambda: subprocess.run(["pgrep", "-P", str(child.pid)], stdout=subprocess.PIPE,
+                                                text=True).stdout.split(), what="the task in the namespace")[0]
+        wait_for(lambda: inner in json.load(open(path("pid_mapping.json"))), what="the task in the map")
+        os.kill(int(inner), signal.SIGKILL)
+        child.wait()
+        ended(process)
+    rows = json.load(open(path("pid_mapping.json")))
+    check_equal(rows[inner], {"NSpid": "1", "name": "sleep", "Tgid": inner, "PPid": str(child.pid)}, "the task")
+    check_equal(rows[str(os.getpid())]["NSpid"], "", "a task outside of namespaces")
+
+
+main(test_zstd, test_raw_pages, test_names_of_tasks, test_one_cpu, test_groups_and_events, test_signals_save,
+     test_record_time, test_killed, test_living_recorder_stays, test_named_instance, test_losses, test_disk_without_room,
+     test_disk_runs_full, test_bad_options, test_without_root, test_tracefs_not_mounted, test_pid_map)
