@@ -50,6 +50,7 @@ class Job:
         env["PYTHONDONTWRITEBYTECODE"] = "1"
         self.process = h.start([python, "-c", program], env=env, stdin=subprocess.PIPE)
         self.pid = self.process.pid
+        self.functions = 7 if fake else 5  # those of tests/fake/torch_pkg; of PyTorch more, a few at a time
         self.expect("pid")
         self.sock = ctl.socket_of(env["SYSTRACE_SOCKET_DIR"], self.pid)
         self.dump = env["SYSTRACE_DUMP_PATH"]
@@ -69,11 +70,15 @@ class Job:
     def train(self, steps):
         self.do("model.train(%d)" % steps)
 
+    def attached(self):
+        """How many Python functions the agent traces in it."""
+        found = re.search(r"(\d+) functions attached", self.status().get("python.text", ""))
+        return int(found.group(1)) if found else 0
+
     def wait_attached(self):
-        """Until the agent traces at least one Python function."""
+        """Until the agent traces the functions that a job of this file calls, and garbage collections."""
         h.wait_for(lambda: os.path.exists(self.sock), what="the control socket")
-        h.wait_for(lambda: "0 functions attached" not in self.status().get("python.text", "0 functions attached"),
-                   what="attached functions")
+        h.wait_for(lambda: self.attached() >= self.functions, what="%d attached functions" % self.functions)
 
     def ask(self, verb, **entries):
         return ctl.ask(self.sock, verb, **entries)
