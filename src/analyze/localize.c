@@ -421,6 +421,22 @@ static void drop_explained(struct localize *loc)
 	loc->findings_count = kept;
 }
 
+/* Median time of a rank's steps while it was slow, the whole run's if that is not known */
+static double slow_step_ms(const struct localize *loc, const struct loc_rank *r, const struct loc_finding *f)
+{
+	double values[256];
+	size_t known = 0;
+	uint32_t step, hop = (f->last_step - f->onset_step) / 256 + 1;
+
+	for (step = f->onset_step; step <= f->last_step && known < 256; step += hop) {
+		const struct loc_cell *c = loc_cell_at(r, step);
+
+		if (c && c->ms > 0)
+			values[known++] = c->ms;
+	}
+	return known ? stat_median(values, known) : loc->step_ms;
+}
+
 static void stamp_findings(struct localize *loc)
 {
 	size_t i;
@@ -431,6 +447,8 @@ static void stamp_findings(struct localize *loc)
 		const struct loc_cell *c = r ? loc_cell_at(r, f->onset_step) : NULL;
 
 		f->onset_ns = c ? c->begin_ns : r ? r->last_ns : loc->end_ns;
+		if (r && f->kind != LOC_HANG && slow_step_ms(loc, r, f) > 0)
+			f->share = fmin(1, f->lost_ms / slow_step_ms(loc, r, f));
 	}
 	if (loc->findings_count)
 		qsort(loc->findings, loc->findings_count, sizeof(loc->findings[0]), by_finding);
@@ -465,14 +483,17 @@ static void say_missing(const struct localize *loc, struct loc_result *result)
 			 loc->world);
 }
 
-static void decide(struct localize *loc, struct loc_result *result)
+static int decide(struct localize *loc, struct loc_result *result)
 {
 	size_t i, accused = 0, groups;
+	int ret = 0;
 
 	say_missing(loc, result);
 	groups = loc_comparable(loc);
+	/* a network fault names all members of a group, which may be the whole job */
 	for (i = 0; i < loc->findings_count; i++)
-		accused += !i || loc->findings[i].rank != loc->findings[i - 1].rank;
+		accused += loc->findings[i].kind != LOC_COMM &&
+			   (!i || loc->findings[i].rank != loc->findings[i - 1].rank);
 	if (loc->findings_count && (2 * accused <= loc->ranks_count || loc->findings[0].kind == LOC_HANG)) {
 		result->verdict = LOC_FOUND;
 	} else if (loc->findings_count) {
@@ -492,9 +513,13 @@ static void decide(struct localize *loc, struct loc_result *result)
 		result->verdict = LOC_CANNOT_TELL;
 		snprintf(result->reason, sizeof(result->reason), "only %zu steps: at least %d are needed", loc->steps,
 			 MIN_STEPS);
+	} else if (loc->options.off_kinds) {
+		result->verdict = LOC_HEALTHY; /* what was not looked for is not missed */
 	} else {
-		result->verdict = LOC_HEALTHY;
+		ret = loc_judge_whole(loc, result->reason, sizeof(result->reason));
+		result->verdict = ret > 0 ? LOC_CANNOT_TELL : LOC_HEALTHY;
 	}
+	return ret < 0 ? ret : 0;
 }
 
 int localize_judge(struct localize *loc, struct loc_result *result)
@@ -524,7 +549,9 @@ int localize_judge(struct localize *loc, struct loc_result *result)
 	}
 	drop_explained(loc);
 	stamp_findings(loc);
-	decide(loc, result);
+	ret = decide(loc, result);
+	if (ret < 0)
+		return ret;
 	result->findings = loc->findings;
 	result->findings_count = loc->findings_count;
 	result->ranks = loc->ranks_count;

@@ -135,20 +135,22 @@ static double transfer_of(const struct loc_group *group, uint32_t step)
 	return 4 * known > group->places ? sum / (double)known * group->places : NAN;
 }
 
-/* Ranks are missing, and like groups have more members: one that was not recorded may be the one that is waited for */
+/* Ranks are missing, and no like group shows that this one is whole: one that was not recorded may be the one waited for */
 static bool is_incomplete(const struct localize *loc, const struct loc_group *group)
 {
 	bool missing = loc_comparable(loc) < loc->ranks_count || loc->ranks_count < loc->world;
-	size_t i;
+	size_t i, equal = 0;
 
 	for (i = 0; missing && i < loc->groups_count; i++) {
 		const struct loc_group *other = &loc->groups[i];
 
-		if (other->op == group->op && other->places == group->places &&
-		    other->members_count > group->members_count)
+		if (other->op != group->op || other->places != group->places)
+			continue;
+		if (other->members_count > group->members_count)
 			return true;
+		equal += other->members_count == group->members_count;
 	}
-	return false;
+	return missing && equal < 2;
 }
 
 static bool is_line(const struct localize *loc, const struct loc_group *group)

@@ -108,6 +108,8 @@ int loc_judge_stages(struct localize *loc);
 int loc_judge_groups(struct localize *loc);
 int loc_judge_links(struct localize *loc);
 int loc_judge_hang(struct localize *loc);
+/* 1 and @reason when the job as a whole became slow, 0 if not, -ENOMEM */
+int loc_judge_whole(const struct localize *loc, char *reason, size_t room);
 
 /** struct loc_scan - one kind of excess of many like subjects (ranks, groups, links), searched by loc_scan_run() */
 struct loc_scan {

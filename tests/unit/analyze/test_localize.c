@@ -28,6 +28,8 @@ struct job {
 	double compute_factor; /* of the late rank's ways */
 	double launch_ms; /* before each of its calls */
 	double load_ms; /* more in its loader */
+	double all_factor; /* of everybody's ways, from the fault on; 0 = 1 */
+	double transfer_ms; /* more in every call, from the fault on */
 	unsigned lose_every; /* n-th op is not recorded, 0 = all are */
 	int silent; /* rank whose last calls are missing: it hangs; -1 = none */
 	bool sums; /* always-on sums in place of single calls */
@@ -51,6 +53,8 @@ static double way_ms(const struct job *job, int rank, unsigned step, unsigned ca
 {
 	double ms = (call % 2 ? 5 : 50) * noise();
 
+	if (job->all_factor > 0 && step >= job->fault_from)
+		ms *= job->all_factor;
 	if (rank != job->late || step < job->fault_from)
 		return ms;
 	return ms * job->compute_factor + job->launch_ms;
@@ -86,6 +90,8 @@ static struct localize *run(const struct job *job, struct loc_result *result)
 				begin[r] = ready[r] + (int64_t)(way_ms(job, r, step, call) * MS);
 				last = begin[r] > last ? begin[r] : last;
 			}
+			if (step >= job->fault_from)
+				last += (int64_t)(job->transfer_ms * MS);
 			for (r = 0; r < job->ranks; r++) {
 				struct loc_op op = { GROUP, OP, 1000, serial, begin[r], last + 1 * MS, 0, false };
 
@@ -259,6 +265,36 @@ static void test_cannot_tell(void **state)
 	localize_free(loc);
 }
 
+/* a slowdown that all share is not healthy, and it is said where the time goes */
+static void test_all_ranks_alike(void **state)
+{
+	struct job job = healthy;
+
+	job.all_factor = 1.5;
+	expect_nobody(&job, LOC_CANNOT_TELL, "own time");
+	job.all_factor = 0;
+	job.sums = true;
+	job.transfer_ms = 20;
+	expect_nobody(&job, LOC_CANNOT_TELL, "spent in collectives");
+}
+
+/* with single calls the group's transfer itself is seen to be slow; all of its members are named */
+static void test_slow_group_of_all(void **state)
+{
+	struct job job = healthy;
+	struct loc_result result;
+	struct localize *loc;
+	size_t i;
+
+	job.transfer_ms = 20;
+	loc = run(&job, &result);
+	assert_int_equal(result.verdict, LOC_FOUND);
+	assert_int_equal(result.findings_count, 4);
+	for (i = 0; i < 4; i++)
+		assert_int_equal(result.findings[i].kind, LOC_COMM);
+	localize_free(loc);
+}
+
 static void test_missing_ranks_are_named(void **state)
 {
 	struct job job = healthy;
@@ -292,6 +328,8 @@ int main(void)
 		cmocka_unit_test(test_range_and_switches),
 		cmocka_unit_test(test_cannot_tell),
 		cmocka_unit_test(test_missing_ranks_are_named),
+		cmocka_unit_test(test_all_ranks_alike),
+		cmocka_unit_test(test_slow_group_of_all),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
