@@ -113,7 +113,7 @@ void fork_promote(enum agent_reason reason)
 		return;
 	}
 	life.pid = identity.pid;
-	atomic_store_explicit(&life.record_reason, reason, memory_order_relaxed);
+	life_mark_recording(reason);
 	atomic_store_explicit(&agent.state, AGENT_RECORDING, memory_order_release);
 	if (life_threads_start() < 0)
 		siglog(SIGLOG_WARN, "fork", "no threads in this forked rank: nothing of it is written");

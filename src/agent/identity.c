@@ -320,6 +320,19 @@ void identity_bind(void)
 	       identity.rank_known ? "" : " (unknown)", identity.world_size, identity.host);
 }
 
+void identity_guess(void)
+{
+	int free_word = 0;
+
+	if (atomic_load_explicit(&identity.bound, memory_order_acquire) ||
+	    !atomic_compare_exchange_strong_explicit(&bind_lock, &free_word, 1, memory_order_acquire,
+						     memory_order_relaxed))
+		return;
+	bind_rank();
+	identity_run(env_peek, launcher_start(), identity.run, sizeof(identity.run));
+	atomic_store_explicit(&bind_lock, 0, memory_order_release);
+}
+
 void identity_bind_again(void)
 {
 	atomic_store_explicit(&identity.bound, false, memory_order_relaxed);

@@ -51,6 +51,13 @@ void identity_start(void);
  */
 void identity_bind(void);
 
+/**
+ * identity_guess - run and rank as they would be bound now, without binding them
+ *
+ * For the pool's header: a process may be killed before its first record is written. Context: as identity_bind().
+ */
+void identity_guess(void);
+
 /** identity_hint - what torch's process group says. Context: hook. */
 void identity_hint(uint32_t rank, uint32_t world_size);
 

@@ -201,6 +201,18 @@ static void say(void *ctx, const char *text)
 	siglog(SIGLOG_WARN, "io", "%s", text);
 }
 
+/* Killed before the first pass: recover must know whose records these are. A better Origin follows with the drain. */
+static void announce(void)
+{
+	struct msg_origin origin;
+	struct st_err err;
+
+	identity_guess();
+	meta_origin(&origin);
+	if (drain_announce(&agent.pool, &origin, env.text[ENV_DUMP_PATH], env.json, &err) < 0)
+		siglog(SIGLOG_WARN, "io", "%s: nothing can be recovered if this process is killed early", err.text);
+}
+
 /* Recording has begun: bind the rank and make the drain; false: not possible, said, tried again later. */
 static bool open_drain(void)
 {
@@ -421,6 +433,7 @@ void io_run(void)
 	uint64_t sleep_ns = FLUSH_NS;
 	int tries;
 
+	announce();
 	io.recover_ns = clock_mono_ns() + RECOVER_AFTER_NS;
 	while (!thread_stopping(THREAD_IO)) {
 		thread_sleep(THREAD_IO, sleep_ns);

@@ -178,6 +178,12 @@ void agent_start(enum agent_reason reason)
 	errno = saved;
 }
 
+void life_mark_recording(enum agent_reason reason)
+{
+	atomic_store_explicit(&life.record_reason, reason, memory_order_relaxed);
+	atomic_store_explicit(&agent.pool.head->recording, POOL_RECORDS, memory_order_relaxed);
+}
+
 void agent_record(enum agent_reason reason)
 {
 	int state = AGENT_READY;
@@ -191,7 +197,7 @@ void agent_record(enum agent_reason reason)
 	if (!atomic_compare_exchange_strong_explicit(&agent.state, &state, AGENT_RECORDING, memory_order_acq_rel,
 						     memory_order_relaxed))
 		return;
-	atomic_store_explicit(&life.record_reason, reason, memory_order_relaxed);
+	life_mark_recording(reason);
 	thread_wake(THREAD_IO);
 	errno = saved;
 }

@@ -27,6 +27,9 @@ const char *life_state_text(enum agent_state state);
 /** life_is_child - is this a forked child of the process that owns the agent? Context: hook. */
 bool life_is_child(void);
 
+/** life_mark_recording - here, and in the pool for recover. Context: hook. */
+void life_mark_recording(enum agent_reason reason);
+
 /** life_log_setup - name the log file after this process. Context: thread. */
 void life_log_setup(void);
 

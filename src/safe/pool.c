@@ -95,7 +95,8 @@ static struct pool_chunk *take_chunk(struct pool *pool, uint64_t *ticket)
 	uint32_t start = atomic_fetch_add_explicit(&head->hint, 1, memory_order_relaxed);
 	uint32_t i;
 
-	*ticket = atomic_fetch_add_explicit(&head->next_ticket, 1, memory_order_relaxed);
+	*ticket = TICKET_WORD(atomic_fetch_add_explicit(&head->next_ticket, 1, memory_order_relaxed),
+			      atomic_load_explicit(&pool->guard->pid, memory_order_relaxed));
 	for (i = 0; i < count; i++) {
 		struct pool_chunk *chunk = chunk_at(pool, (start + i) % count);
 		uint64_t word = atomic_load_explicit(&chunk->state, memory_order_relaxed);

@@ -33,12 +33,18 @@
 #define POOL_PATH 512
 #define POOL_PENDING 1024
 #define POOL_MAX_RECORD 1024u
+#define POOL_ORIGIN 2048u
+#define POOL_ORIGIN_AT(offset, bytes) ((uint32_t)(offset) << 16 | (uint32_t)(bytes))
 
 enum chunk_state { CHUNK_FREE, CHUNK_OWNED, CHUNK_BUSY, CHUNK_FULL, CHUNK_DRAIN };
 #define CHUNK_STATE_BITS 3
 #define CHUNK_STATE(word) ((enum chunk_state)((word) & ((1u << CHUNK_STATE_BITS) - 1)))
 #define CHUNK_TICKET(word) ((word) >> CHUNK_STATE_BITS)
 #define CHUNK_WORD(ticket, state) (((uint64_t)(ticket) << CHUNK_STATE_BITS) | (uint64_t)(state))
+/* a ticket names its process, so that a writer which dies before it has filled in anything is known all the same */
+#define TICKET_PID_BITS 22 /* PID_MAX_LIMIT */
+#define TICKET_PID(ticket) ((uint32_t)(ticket) & ((1u << TICKET_PID_BITS) - 1))
+#define TICKET_WORD(n, pid) ((uint64_t)(n) << TICKET_PID_BITS | TICKET_PID(pid))
 
 /** enum pool_source - who lost a record; index of pool_header.dropped and name of the Drop message in files */
 enum pool_source {
@@ -54,6 +60,13 @@ enum pool_source {
 	POOL_SRC_NOTE,
 	POOL_SRC_OTHER,
 	POOL_SRC_COUNT = 16
+};
+
+/** enum pool_recording - has the owner begun to record? Only then recover writes what the pool holds into files */
+enum pool_recording {
+	POOL_UNSAID, /* made by an older library, or by a program that drains at once: recorded if it has an Origin */
+	POOL_READY, /* hooks put records in case that something begins the recording */
+	POOL_RECORDS
 };
 
 /** struct pool_chunk - 64 bytes of header, then records up to POOL_CHUNK_BYTES */
@@ -118,7 +131,7 @@ struct pool_header {
 	uint32_t names_off;
 	uint32_t flight_off;
 	uint32_t chunks_off;
-	uint32_t reserved;
+	_Atomic uint32_t recording; /* enum pool_recording */
 
 	/* the process that made the pool */
 	uint32_t owner_pid; /* in its own pid namespace */
@@ -148,8 +161,8 @@ struct pool_header {
 	struct pool_commit commits[2];
 	_Atomic uint64_t committed;
 	struct pool_pending pending;
-	uint32_t origin_bytes; /* encoded Origin message, put at the head of files that recover has to create */
-	uint8_t origin[2048];
+	uint32_t origin_at; /* POOL_ORIGIN_AT(offset, bytes), 0 = none; a new one is written beside it, so one is always whole */
+	uint8_t origin[POOL_ORIGIN]; /* encoded Origin message, put at the head of files that recover has to create */
 	int64_t wall_minus_mono_ns; /* offset of the newest segment */
 	char format[8]; /* pb or json */
 	char dump_path[POOL_PATH];

@@ -24,6 +24,7 @@
 #define BATCH_RANGES 64u
 #define GROWTH 16u /* bytes of file per byte of record at worst, nearly: keeps one batch well below a segment */
 #define SINKS 8
+#define SINK_BUDGET 4 /* batches that one sink alone may spoil before its records are dropped: about 8 s */
 
 struct range {
 	struct pool_chunk *chunk;
@@ -40,6 +41,14 @@ struct stuck {
 	uint32_t used;
 };
 
+/* What keeps one file from being written must not cost the others theirs. */
+struct trouble {
+	uint32_t failures; /* batches spoiled since it was last written */
+	uint64_t aside_ns; /* until then it takes no part and its records are dropped; 0 = it takes part */
+	bool said;
+	char text[160];
+};
+
 struct drain {
 	struct pool *pool;
 	bool identified;
@@ -51,6 +60,9 @@ struct drain {
 	struct sink sinks[SINKS];
 	int sink_count;
 	struct sink *too_long; /* sink whose segment has to be closed before the batch is tried again */
+	struct sink *failing; /* sink that spoiled the batch */
+	struct trouble trouble[SINKS];
+	uint64_t lost[POOL_SRC_COUNT]; /* records of this batch whose sink is set aside */
 	struct range range[POOL_PENDING];
 	uint32_t range_count;
 	uint32_t batch_ranges;
@@ -65,6 +77,11 @@ struct drain {
 	struct drain_stats stats;
 	uint8_t scratch[SINK_SCRATCH];
 	uint8_t state[SINKS][SINK_STATE] __attribute__((aligned(16)));
+};
+
+static const uint8_t rec_source[REC_TYPES] = {
+	[REC_STAGE] = POOL_SRC_STAGE,	[REC_STEP] = POOL_SRC_STEP, [REC_COMM] = POOL_SRC_COMM,
+	[REC_COMM_SUM] = POOL_SRC_COMM, [REC_GC] = POOL_SRC_STAGE,  [REC_NOTE] = POOL_SRC_NOTE,
 };
 
 static const uint16_t rec_bytes[REC_TYPES] = {
@@ -180,23 +197,58 @@ static void use_identity(struct drain *d)
 	d->identified = true;
 }
 
-int drain_identify(struct drain *d, const struct msg_origin *origin, struct st_err *err)
+/* The Origin in the half that is not in use, then the word that says where: whoever recovers finds a whole one. */
+static int publish_origin(struct pool_header *head, const struct msg_origin *origin, const char *dump_path, bool json,
+			  struct st_err *err)
 {
-	struct pool_header *head = d->pool->head;
+	const char *format = json ? "json" : "pb";
+	uint32_t now = head->origin_at;
+	uint32_t at = now && now >> 16 == 0 ? POOL_ORIGIN / 2 : 0;
 	struct pb_writer w;
 
-	pb_init(&w, d->identity, sizeof(d->identity));
+	if (!now && atomic_load_explicit(&head->recording, memory_order_relaxed))
+		at = POOL_ORIGIN / 2; /* to be followed by a better one */
+	pb_init(&w, head->origin + at, POOL_ORIGIN / 2);
 	msg_origin_pb(&w, origin);
 	if (w.full)
-		return err_set(err, -EMSGSIZE, "the texts of the origin are longer than %zu bytes",
-			       sizeof(d->identity));
-	msg_origin_read(&d->origin, d->identity, w.used);
-	use_identity(d);
-	memcpy(head->origin, d->identity, w.used);
-	snprintf(head->dump_path, sizeof(head->dump_path), "%s", d->env.place.dump_path);
-	snprintf(head->format, sizeof(head->format), "%s", d->env.json ? "json" : "pb");
-	__atomic_store_n(&head->origin_bytes, (uint32_t)w.used, __ATOMIC_RELEASE);
+		return err_set(err, -EMSGSIZE, "the texts of the origin are longer than %u bytes", POOL_ORIGIN / 2);
+	if (strcmp(head->dump_path, dump_path) != 0)
+		snprintf(head->dump_path, sizeof(head->dump_path), "%s", dump_path);
+	if (strcmp(head->format, format) != 0)
+		snprintf(head->format, sizeof(head->format), "%s", format);
+	__atomic_store_n(&head->origin_at, POOL_ORIGIN_AT(at, w.used), __ATOMIC_RELEASE);
 	return 0;
+}
+
+/* The identity is what the pool's header says. */
+static int take_identity(struct drain *d, struct st_err *err)
+{
+	uint32_t at = d->pool->head->origin_at >> 16, bytes = d->pool->head->origin_at & 0xffff;
+
+	if (at + bytes > POOL_ORIGIN)
+		return err_set(err, -EBADMSG, "the origin is damaged");
+	memcpy(d->identity, d->pool->head->origin + at, bytes);
+	if (msg_origin_read(&d->origin, d->identity, bytes) < 0)
+		return err_set(err, -EBADMSG, "the origin is damaged");
+	use_identity(d);
+	return 0;
+}
+
+int drain_announce(struct pool *pool, const struct msg_origin *origin, const char *dump_path, bool json,
+		   struct st_err *err)
+{
+	uint32_t unsaid = POOL_UNSAID;
+
+	atomic_compare_exchange_strong_explicit(&pool->head->recording, &unsaid, POOL_READY, memory_order_relaxed,
+						memory_order_relaxed);
+	return publish_origin(pool->head, origin, dump_path, json, err);
+}
+
+int drain_identify(struct drain *d, const struct msg_origin *origin, struct st_err *err)
+{
+	int ret = publish_origin(d->pool->head, origin, d->env.place.dump_path, d->env.json, err);
+
+	return ret < 0 ? ret : take_identity(d, err);
 }
 
 /* --- what is there --------------------------------------------------------------------------------------------------- */
@@ -222,10 +274,14 @@ static void free_chunk(struct pool_chunk *chunk, uint64_t word)
 	atomic_store_explicit(&chunk->state, CHUNK_WORD(CHUNK_TICKET(word), CHUNK_FREE), memory_order_release);
 }
 
-static bool writer_is_gone(const struct drain *d, const struct pool_chunk *chunk)
+static bool writer_is_gone(const struct drain *d, const struct pool_chunk *chunk, uint64_t word)
 {
-	if (d->owner_dead && chunk->pid == d->pool->head->owner_pid)
+	uint32_t pid = TICKET_PID(CHUNK_TICKET(word));
+
+	if (d->owner_dead && pid == d->pool->head->owner_pid)
 		return true;
+	if (!chunk_used(chunk) || chunk->pid != pid) /* tid is not, or may not be, this writer's */
+		return kill((pid_t)pid, 0) && errno == ESRCH;
 	return syscall(SYS_tgkill, (pid_t)chunk->pid, (pid_t)chunk->tid, 0) && errno == ESRCH;
 }
 
@@ -235,16 +291,14 @@ static bool is_abandoned(struct drain *d, uint32_t index, struct pool_chunk *chu
 	uint32_t used = chunk_used(chunk);
 	struct stuck *slot = &d->stuck[index % STUCK_SLOTS];
 
-	if (!used && !d->owner_dead)
-		return false; /* its pid is not filled in yet; a leak of one chunk at worst, until recover */
 	if (d->owner_dead)
-		return writer_is_gone(d, chunk);
+		return writer_is_gone(d, chunk, word);
 	if (slot->word != word || slot->index != index || slot->used != used) {
 		if (!slot->word || now_ns - slot->since_ns > 2 * STUCK_NS)
 			*slot = (struct stuck){ .word = word, .since_ns = now_ns, .index = index, .used = used };
 		return false;
 	}
-	if (now_ns - slot->since_ns < STUCK_NS || !writer_is_gone(d, chunk))
+	if (now_ns - slot->since_ns < STUCK_NS || !writer_is_gone(d, chunk, word))
 		return false;
 	slot->word = 0;
 	return atomic_compare_exchange_strong_explicit(&chunk->state, &word,
@@ -324,15 +378,31 @@ static void sort_ranges(struct drain *d)
 
 /* --- records into files ------------------------------------------------------------------------------------------------ */
 
+static bool takes_part(const struct drain *d, const struct sink *s)
+{
+	return !d->trouble[s - d->sinks].aside_ns;
+}
+
+/* The sink that carries drops and thread names, if it takes part. */
 static struct sink *carrier(struct drain *d)
 {
 	int i;
 
 	for (i = 0; i < d->sink_count; i++) {
-		if (d->sinks[i].ops->drop)
+		if (d->sinks[i].ops->drop && takes_part(d, &d->sinks[i]))
 			return &d->sinks[i];
 	}
 	return NULL;
+}
+
+/* What a sink's call has returned; who spoils the batch is remembered. */
+static int of_sink(struct drain *d, struct sink *s, int ret)
+{
+	if (ret == -EFBIG)
+		d->too_long = s; /* by our own limit, or by RLIMIT_FSIZE */
+	else if (ret < 0 && ret != -EMSGSIZE)
+		d->failing = s;
+	return ret;
 }
 
 static int ensure_open(struct drain *d, struct sink *s)
@@ -387,14 +457,12 @@ static int tell_thread(struct drain *d, const struct sink_rec *rec)
 		ret = s->ops->thread(s, rec);
 	if (ret == 0)
 		*slot = hash;
-	if (ret == -EFBIG)
-		d->too_long = s;
-	return ret;
+	return of_sink(d, s, ret);
 }
 
 static int put_record(struct drain *d, const struct sink_rec *rec)
 {
-	bool known = false;
+	bool known = false, lost = false;
 	int i, ret = 0;
 
 	for (i = 0; i < d->sink_count && ret == 0; i++) {
@@ -402,22 +470,25 @@ static int put_record(struct drain *d, const struct sink_rec *rec)
 
 		if (!(s->ops->types & 1u << rec->head->type))
 			continue;
+		if (!takes_part(d, s)) {
+			lost = true;
+			continue;
+		}
 		known = true;
 		if (s->ops->kind != SINK_MARKERS)
 			ret = tell_thread(d, rec);
 		if (ret == 0)
-			ret = ensure_open(d, s);
-		if (ret == 0) {
-			ret = s->ops->put(s, rec);
-			if (ret == -EFBIG)
-				d->too_long = s;
-		}
+			ret = of_sink(d, s, ensure_open(d, s));
+		if (ret == 0)
+			ret = of_sink(d, s, s->ops->put(s, rec));
 		if (ret == -EMSGSIZE) {
 			known = false; /* no file can hold it: not a reason to stop */
 			ret = 0;
 		}
 	}
-	if (known)
+	if (lost)
+		d->lost[rec_source[rec->head->type]]++;
+	else if (known)
 		d->stats.records++;
 	else
 		d->stats.unknown++;
@@ -539,9 +610,7 @@ static int tell_drops(struct drain *d)
 		d->env.dropped[i] = total;
 		if (total <= told[i] || !s || !s->out.live)
 			continue;
-		ret = s->ops->drop(s, &drop);
-		if (ret == -EFBIG)
-			d->too_long = s;
+		ret = of_sink(d, s, s->ops->drop(s, &drop));
 	}
 	return ret;
 }
@@ -568,11 +637,9 @@ static int tell_clocks(struct drain *d, uint64_t now_ns)
 	for (i = 0; i < d->sink_count && ret == 0; i++) {
 		struct sink *s = &d->sinks[i];
 
-		if (!s->out.live || !s->ops->clocks)
+		if (!s->out.live || !s->ops->clocks || !takes_part(d, s))
 			continue;
-		ret = s->ops->clocks(s, &clocks);
-		if (ret == -EFBIG)
-			d->too_long = s;
+		ret = of_sink(d, s, s->ops->clocks(s, &clocks));
 	}
 	return ret;
 }
@@ -597,19 +664,36 @@ static void write_pending(struct drain *d, const struct batch *b, uint64_t numbe
 	__atomic_store_n(&pending->batch, number, __ATOMIC_SEQ_CST);
 }
 
+static int reopen(struct drain *d, struct sink *s)
+{
+	struct st_err err = { 0 };
+	int ret = out_reopen(&s->out, &err);
+
+	if (ret == -ESTALE)
+		ret = 0; /* its next record begins a new file */
+	if (ret < 0)
+		snprintf(d->stats.last_text, sizeof(d->stats.last_text), "%.255s", err.text);
+	return of_sink(d, s, ret);
+}
+
+static int write_out(struct drain *d, struct sink *s)
+{
+	int ret = out_write(&s->out);
+
+	if (ret < 0)
+		snprintf(d->stats.last_text, sizeof(d->stats.last_text), "cannot write %.200s: %s", s->out.path,
+			 strerror(-ret));
+	return of_sink(d, s, ret);
+}
+
 static int fill_batch(struct drain *d, struct batch *b)
 {
 	uint32_t i;
 	int ret = 0;
 
 	for (i = 0; i < (uint32_t)d->sink_count && ret == 0; i++) {
-		struct st_err err = { 0 };
-
-		ret = out_reopen(&d->sinks[i].out, &err);
-		if (ret == -ESTALE)
-			ret = 0; /* its next record begins a new file */
-		if (ret < 0)
-			snprintf(d->stats.last_text, sizeof(d->stats.last_text), "%.255s", err.text);
+		if (takes_part(d, &d->sinks[i]))
+			ret = reopen(d, &d->sinks[i]);
 	}
 	if (ret == 0)
 		ret = tell_clocks(d, clock_mono_ns());
@@ -620,12 +704,8 @@ static int fill_batch(struct drain *d, struct batch *b)
 	if (ret == 0)
 		ret = tell_drops(d);
 	for (i = 0; i < (uint32_t)d->sink_count && ret == 0; i++) {
-		if (!d->sinks[i].out.live)
-			continue;
-		ret = out_write(&d->sinks[i].out);
-		if (ret < 0)
-			snprintf(d->stats.last_text, sizeof(d->stats.last_text), "cannot write %.200s: %s",
-				 d->sinks[i].out.path, strerror(-ret));
+		if (d->sinks[i].out.live && takes_part(d, &d->sinks[i]))
+			ret = write_out(d, &d->sinks[i]);
 	}
 	return ret;
 }
@@ -731,19 +811,116 @@ static int close_long_segment(struct drain *d)
 	return ret;
 }
 
-/* One batch, tried again after each segment that it had to close. */
+/* --- sinks that fail alone ------------------------------------------------------------------------------------------- */
+
+static bool wrote(const struct sink *s)
+{
+	return s->out.live && s->out.length > s->out.committed;
+}
+
+/* Before a batch: those whose time is over take part again. */
+static void let_in(struct drain *d)
+{
+	uint64_t now_ns = clock_mono_ns();
+	int i;
+
+	for (i = 0; i < d->sink_count; i++) {
+		if (d->trouble[i].aside_ns && now_ns >= d->trouble[i].aside_ns)
+			d->trouble[i].aside_ns = 0;
+	}
+}
+
+/* The sink that spoiled the batch has done so often enough: the batch is tried again without it. */
+static bool set_aside(struct drain *d, uint32_t *counted)
+{
+	struct trouble *t = d->failing ? &d->trouble[d->failing - d->sinks] : NULL;
+
+	if (!t)
+		return false;
+	t->failures += !(*counted & 1u << (t - d->trouble)); /* once a batch */
+	*counted |= 1u << (t - d->trouble);
+	if (t->failures < SINK_BUDGET || d->owner_dead)
+		return false;
+	t->aside_ns = clock_mono_ns() + LONGEST_PAUSE_NS;
+	snprintf(t->text, sizeof(t->text), "%s: %.130s", d->failing->ops->name, d->stats.last_text);
+	return true;
+}
+
+/* Only a batch that went into some other file shows that the fault is the sink's own, and not the whole disk's. */
+static bool fault_is_its_own(const struct drain *d)
+{
+	bool any = false, aside = false;
+	int i;
+
+	for (i = 0; i < d->sink_count; i++) {
+		aside |= d->trouble[i].aside_ns != 0;
+		any |= wrote(&d->sinks[i]);
+	}
+	return any || !aside;
+}
+
+/* The batch is about to be committed: who was written is well, what was left out is lost. */
+static void account(struct drain *d)
+{
+	char text[sizeof(d->trouble[0].text) + 80];
+	int i;
+
+	d->stats.given_up[0] = 0;
+	for (i = 0; i < d->sink_count; i++) {
+		struct trouble *t = &d->trouble[i];
+
+		if (t->aside_ns) {
+			snprintf(d->stats.given_up, sizeof(d->stats.given_up), "%s", t->text);
+			if (!t->said) {
+				snprintf(text, sizeof(text), "%s; its records are dropped and counted until it works",
+					 t->text);
+				complain(d, text);
+			}
+			t->said = true;
+		} else if (wrote(&d->sinks[i])) {
+			if (t->said) {
+				snprintf(text, sizeof(text), "%s: is written again", d->sinks[i].ops->name);
+				complain(d, text);
+			}
+			*t = (struct trouble){ 0 };
+		}
+	}
+	for (i = 0; i < POOL_SRC_COUNT; i++) {
+		if (d->lost[i])
+			atomic_fetch_add_explicit(&d->pool->head->dropped[i], d->lost[i], memory_order_relaxed);
+	}
+}
+
+/* Nothing could be written at all: keep everything in the pool, as for any full disk. */
+static void keep_all(struct drain *d)
+{
+	int i;
+
+	for (i = 0; i < d->sink_count; i++) {
+		d->trouble[i].aside_ns = 0;
+		if (d->trouble[i].failures > SINK_BUDGET)
+			d->trouble[i].failures = SINK_BUDGET;
+	}
+}
+
+/* One batch, tried again after each segment that it had to close, and without sinks that fail alone. */
 static int run_batch(struct drain *d, struct batch *b)
 {
 	struct pool_header *head = d->pool->head;
 	uint64_t number = head->committed + 1;
 	uint64_t records = d->stats.records, unknown = d->stats.unknown;
-	int ret, tries = 0;
+	int ret, error = -EIO, tries = 0;
+	uint32_t counted = 0;
+	bool again;
 
+	let_in(d);
 	do {
-		d->too_long = NULL;
+		d->too_long = d->failing = NULL;
+		memset(d->lost, 0, sizeof(d->lost));
 		write_pending(d, b, number);
 		ret = fill_batch(d, b);
-		if (ret == 0) {
+		if (ret == 0 && fault_is_its_own(d)) {
+			account(d);
 			commit_batch(d, b, number);
 			settle(d);
 			if (clock_mono_ns() >= d->next_clock_ns)
@@ -754,10 +931,13 @@ static int run_batch(struct drain *d, struct batch *b)
 			return 0;
 		}
 		undo(d, records, unknown);
-		if (ret == -EFBIG && d->too_long)
-			ret = close_long_segment(d) < 0 ? -EIO : -EFBIG;
-	} while (ret == -EFBIG && ++tries <= SINKS);
-	return ret;
+		if (ret == 0)
+			break; /* for the reason that a sink was set aside */
+		error = ret;
+		again = d->too_long ? close_long_segment(d) == 0 : set_aside(d, &counted);
+	} while (again && ++tries <= 2 * SINKS);
+	keep_all(d);
+	return error;
 }
 
 static int fail(struct drain *d, int ret, struct st_err *err)
@@ -847,6 +1027,10 @@ int drain_dump_flight(struct drain *d, uint64_t since_ns, struct st_err *err)
 
 void drain_retry_now(struct drain *d)
 {
+	int i;
+
+	for (i = 0; i < d->sink_count; i++)
+		d->trouble[i].aside_ns = 0;
 	d->retry_ns = 0;
 }
 
@@ -878,17 +1062,13 @@ int drain_adopt(struct drain *d, struct st_err *err)
 {
 	struct pool_header *head = d->pool->head;
 	struct pool_commit *commit = &head->commits[head->committed & 1];
-	uint32_t bytes = head->origin_bytes;
 	int i, ret, adopted = 0;
 
-	if (!bytes)
+	if (!drain_recorded(head))
 		return err_set(err, -ENOENT, "the process never recorded");
-	if (bytes > sizeof(d->identity))
-		return err_set(err, -EBADMSG, "the origin is damaged");
-	memcpy(d->identity, head->origin, bytes);
-	if (msg_origin_read(&d->origin, d->identity, bytes) < 0)
-		return err_set(err, -EBADMSG, "the origin is damaged");
-	use_identity(d);
+	ret = take_identity(d, err);
+	if (ret < 0)
+		return ret;
 	d->owner_dead = true;
 	finish_ranges(d);
 	for (i = 0; i < d->sink_count; i++) {
@@ -906,6 +1086,11 @@ int drain_adopt(struct drain *d, struct st_err *err)
 		adopted++;
 	}
 	return adopted;
+}
+
+bool drain_recorded(const struct pool_header *head)
+{
+	return head->origin_at && atomic_load_explicit(&head->recording, memory_order_relaxed) != POOL_READY;
 }
 
 /* --- small things ------------------------------------------------------------------------------------------------------ */

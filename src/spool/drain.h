@@ -44,6 +44,7 @@ struct drain_stats {
 	uint64_t dropped; /* by the pool, all sources */
 	int last_error; /* negative errno of the last failed batch, 0 after a good one */
 	char last_text[256];
+	char given_up[256]; /* "" or the file whose records are dropped because it alone can't be written, and why */
 };
 
 struct drain;
@@ -56,11 +57,24 @@ struct drain;
 struct drain *drain_new(const struct drain_options *options, struct st_err *err);
 
 /**
+ * drain_announce - tell recover who fills this pool, before there is a drain
+ * @dump_path: where the files are to be
+ *
+ * Marks the pool as not recording yet (POOL_READY), unless it is already. Context: thread, one at a time with
+ * drain_identify(). Return: 0, -EMSGSIZE when the texts are too long (1 KiB together).
+ */
+int drain_announce(struct pool *pool, const struct msg_origin *origin, const char *dump_path, bool json,
+		   struct st_err *err);
+
+/** drain_recorded - is there anything in this pool that belongs into files? Context: tool, thread. */
+bool drain_recorded(const struct pool_header *head);
+
+/**
  * drain_identify - who this process is; nothing is written before
  * @origin: rank, host, run, ...; copied. wall_minus_mono_ns and segment are set by the drain, file by file
  *
  * File names are made of host, rank, ip and pid as they are here. May be called again while no file is open yet.
- * Context: the drain's thread. Return: 0, -EMSGSIZE when the texts are too long (2 KiB together).
+ * Context: the drain's thread. Return: 0, -EMSGSIZE when the texts are too long (1 KiB together).
  */
 int drain_identify(struct drain *d, const struct msg_origin *origin, struct st_err *err);
 
@@ -70,7 +84,8 @@ int drain_identify(struct drain *d, const struct msg_origin *origin, struct st_e
  *	period, 200 ms; before an answer to `disable`; at exit)
  *
  * Also every 60 s a clock snapshot, and Drop messages when counts have risen. A failure is said once through say() and
- * retried after 0.5 s, 1 s, ... 30 s: until then calls return -EAGAIN at once.
+ * retried after 0.5 s, 1 s, ... 30 s: until then calls return -EAGAIN at once. A file that alone has failed four times
+ * is set aside for 30 s: the others go on, its records are dropped and counted (drain_stats.given_up).
  * Context: the drain's thread. Return: records written (0 = nothing to do), or -errno.
  */
 int drain_step(struct drain *d, bool flush, struct st_err *err);

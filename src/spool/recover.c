@@ -117,7 +117,7 @@ static int empty_pool(struct work *w, struct pool *pool, struct st_err *err)
 	struct drain *d;
 	int ret, round;
 
-	if (!pool->head->origin_bytes) {
+	if (!drain_recorded(pool->head)) {
 		keep_text(w, "the process never recorded");
 		return 0;
 	}

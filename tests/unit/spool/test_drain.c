@@ -356,6 +356,114 @@ static void an_unknown_record_is_counted(void **state)
 	spool_remove(&spool);
 }
 
+/* A child that dies between taking a chunk and its first record: the chunk comes back, a live one's does not. */
+static void a_chunk_of_a_dead_writer_comes_back(void **state)
+{
+	struct pool_chunk *dead, *live;
+	struct spool spool;
+	struct pool pool;
+	struct drain *d;
+	pid_t child;
+	int tries;
+
+	(void)state;
+	make_spool(&spool, &pool, 0);
+	d = make_drain(&spool, &pool, false, 0, 0);
+	dead = (struct pool_chunk *)pool.chunks;
+	live = (struct pool_chunk *)(pool.chunks + POOL_CHUNK_BYTES);
+	child = fork();
+	if (!child)
+		_exit(0);
+	assert_int_equal(waitpid(child, NULL, 0), child);
+	/* as take_chunk() leaves them: nothing else filled in */
+	atomic_store(&dead->state, CHUNK_WORD(TICKET_WORD(1, child), CHUNK_BUSY));
+	atomic_store(&live->state, CHUNK_WORD(TICKET_WORD(2, getpid()), CHUNK_BUSY));
+	for (tries = 0; CHUNK_STATE(atomic_load(&dead->state)) != CHUNK_FREE && tries < 600; tries++) {
+		assert_int_equal(drain_step(d, true, NULL), 0);
+		wait_us(20000);
+	}
+	assert_int_equal(CHUNK_STATE(atomic_load(&dead->state)), CHUNK_FREE);
+	assert_int_equal(CHUNK_STATE(atomic_load(&live->state)), CHUNK_BUSY);
+	drain_free(d);
+	spool_remove(&spool);
+}
+
+/* One file that can't be written costs its own records, not the others'; afterwards it goes on. */
+static void a_failing_file_is_set_aside(void **state)
+{
+	char path[192];
+	struct drain_stats stats;
+	struct spool spool;
+	struct pool pool;
+	struct drain *d;
+	size_t bytes;
+	int tries;
+
+	(void)state;
+	make_spool(&spool, &pool, 0);
+	d = make_drain(&spool, &pool, false, 0, 0);
+	run("mkdir -p %s && touch %s/mspti", dump_path(), dump_path());
+	put_comm(&pool, 1);
+	assert_int_equal(drain_step(d, true, NULL), -ENOTDIR);
+	put_stage(&pool, 1, 0);
+	for (tries = 1; tries < 20; tries++) {
+		drain_retry_now(d);
+		if (drain_step(d, true, NULL) >= 0)
+			break;
+	}
+	assert_int_equal(tries, 3); /* the fourth failure is its last */
+	assert_int_equal(read_timeline(false), 1);
+	drain_stats(d, &stats);
+	assert_int_equal(atomic_load(&pool.head->dropped[POOL_SRC_COMM]), 1);
+	assert_int_equal(stats.records, 1);
+	assert_non_null(strstr(stats.given_up, "mspti"));
+	put_comm(&pool, 2); /* while it is set aside nobody waits for it */
+	put_stage(&pool, 2, 0);
+	assert_true(drain_step(d, true, NULL) == 1);
+
+	run("rm %s/mspti", dump_path());
+	drain_retry_now(d);
+	put_comm(&pool, 3);
+	put_stage(&pool, 3, 0);
+	assert_int_equal(drain_step(d, true, NULL), 2);
+	drain_stats(d, &stats);
+	assert_string_equal(stats.given_up, "");
+	drain_free(d);
+	spool_remove(&spool);
+	assert_int_equal(read_timeline(false), 3);
+	check_once(3);
+	snprintf(path, sizeof(path), "%s/mspti/mspti-marker-10.1.2.3-3.csv", dump_path());
+	free(slurp(path, &bytes));
+	assert_int_equal(atomic_load(&pool.head->dropped[POOL_SRC_COMM]), 2);
+}
+
+/* Where nothing at all can be written, nothing is given up. */
+static void a_failing_disk_keeps_the_pool(void **state)
+{
+	struct spool spool;
+	struct pool pool;
+	struct drain *d;
+	int tries;
+
+	(void)state;
+	make_spool(&spool, &pool, 0);
+	d = make_drain(&spool, &pool, false, 0, 0);
+	run("touch %s", dump_path());
+	put_comm(&pool, 1);
+	put_stage(&pool, 1, 0);
+	for (tries = 0; tries < 12; tries++) {
+		drain_retry_now(d);
+		assert_int_equal(drain_step(d, true, NULL), -ENOTDIR);
+	}
+	assert_int_equal(atomic_load(&pool.head->dropped[POOL_SRC_COMM]), 0);
+	run("rm %s", dump_path());
+	drain_retry_now(d);
+	assert_int_equal(drain_step(d, true, NULL), 2);
+	drain_free(d);
+	spool_remove(&spool);
+	assert_int_equal(read_timeline(false), 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -366,6 +474,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(drops_are_told_once, setup, teardown),
 		cmocka_unit_test_setup_teardown(notes_and_threads_are_told, setup, teardown),
 		cmocka_unit_test_setup_teardown(flight_markers_are_dumped_once, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_chunk_of_a_dead_writer_comes_back, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_failing_file_is_set_aside, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_failing_disk_keeps_the_pool, setup, teardown),
 		cmocka_unit_test_setup_teardown(an_unknown_record_is_counted, setup, teardown),
 	};
 

@@ -106,6 +106,42 @@ static void half_drained(uint64_t count, bool json)
 	assert_int_equal(waitpid(child, NULL, 0), child);
 }
 
+/* Killed after it was announced and before anything was drained: only what was recorded is written. */
+static void killed_before_its_first_pass(void **state)
+{
+	int records;
+
+	(void)state;
+	for (records = 0; records < 2; records++) {
+		struct msg_origin origin;
+		struct spool spool;
+		struct pool pool;
+		pid_t child = fork();
+
+		if (!child) {
+			make_spool(&spool, &pool, 0);
+			origin = identity();
+			origin.rank = 0;
+			drain_announce(&pool, &origin, "/nonexistent", false, NULL);
+			origin.rank = 3; /* told again, better */
+			drain_announce(&pool, &origin, dump_path(), false, NULL);
+			put_stage(&pool, 1, 0);
+			put_stage(&pool, 2, 0);
+			if (records)
+				atomic_store(&pool.head->recording, POOL_RECORDS);
+			kill(getpid(), SIGKILL);
+		}
+		assert_int_equal(waitpid(child, NULL, 0), child);
+		assert_int_equal(recover(), 1);
+		if (!records) {
+			assert_int_equal(access(dump_path(), F_OK), -1);
+			continue;
+		}
+		assert_int_equal(read_timeline(false), 2);
+		check_once(2);
+	}
+}
+
 static void moved_files_are_found_again(void **state)
 {
 	int json;
@@ -303,6 +339,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(killed_anywhere_json, setup, teardown),
 		cmocka_unit_test_setup_teardown(markers_go_on_after_a_kill, setup, teardown),
 		cmocka_unit_test_setup_teardown(damaged_pools_do_no_harm, setup, teardown),
+		cmocka_unit_test_setup_teardown(killed_before_its_first_pass, setup, teardown),
 		cmocka_unit_test_setup_teardown(moved_files_are_found_again, setup, teardown),
 		cmocka_unit_test_setup_teardown(live_and_strange_ones_are_left_alone, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_pool_in_use_by_children_stays, setup, teardown),
