@@ -21,6 +21,16 @@ static void set_defaults(struct model_config *config)
 	failslow_defaults(&config->failslow);
 }
 
+const char *model_config_input(const char *configured)
+{
+	const char *dump = getenv("SYSTRACE_DUMP_PATH");
+
+	if (configured && access(configured, F_OK) == 0)
+		return configured;
+	dump = dump && *dump ? dump : "/home/sysTrace";
+	return access(dump, F_OK) == 0 ? dump : configured;
+}
+
 void model_config_fini(struct model_config *config)
 {
 	free(config->training_log);

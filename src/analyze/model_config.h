@@ -36,6 +36,15 @@ struct model_config {
  * Context: tool. Return: 0, -errno with @err. model_config_fini() in any case.
  */
 int model_config_load(struct model_config *config, const char *path, struct st_err *err);
+
+/**
+ * model_config_input - where to read when the user names nothing
+ * @configured: path of the configuration, may be NULL
+ *
+ * Return: @configured if it exists, else $SYSTRACE_DUMP_PATH or /home/sysTrace if that exists, else @configured.
+ */
+const char *model_config_input(const char *configured);
+
 void model_config_fini(struct model_config *config);
 
 #endif

@@ -182,6 +182,16 @@ static int judge(const struct options *opts, const struct model_config *config, 
 	return status;
 }
 
+/* The configured input; where it does not exist the dump path, which is said */
+static const char *default_input(const struct model_config *config)
+{
+	const char *input = model_config_input(config->training_log);
+
+	if (input != config->training_log && config->training_log)
+		cmd_note("%s does not exist; reading %s", config->training_log, input);
+	return input;
+}
+
 static int run(const struct options *opts)
 {
 	const char *input = options_text(opts, "input"), *algorithm = options_text(opts, "algorithm");
@@ -197,7 +207,7 @@ static int run(const struct options *opts)
 		cmd_note("%s: keys not known here: %s", config.loaded_from, config.unknown);
 	if (algorithm)
 		config.failslow.algorithm = algorithm;
-	input = input ? input : config.training_log;
+	input = input ? input : default_input(&config);
 	status = input ? judge(opts, &config, input) : cmd_usage("which steps? give --input DIR or FILE");
 out:
 	model_config_fini(&config);

@@ -107,7 +107,8 @@ static int put_result(const struct options *opts, const struct model_config *con
 	return CMD_OK;
 }
 
-static int judge(const struct options *opts, const struct model_config *config, struct records *records)
+static int judge(const struct options *opts, const struct model_config *config, const char *input,
+		 struct records *records)
 {
 	struct loc_options how = { .off_kinds = config->off_kinds, .hang_mins = config->failslow.hang_times_mins_thr };
 	struct localize *loc = NULL;
@@ -122,12 +123,22 @@ static int judge(const struct options *opts, const struct model_config *config, 
 	if (!loc || localize_feed(loc, records) < 0 || localize_judge(loc, &result) < 0)
 		status = cmd_error("out of memory");
 	else if (result.verdict == LOC_NO_DATA)
-		status = cmd_nothing("%s; is %s a dump directory with timeline/ or mspti/ in it?", result.reason,
-				     options_text(opts, "input") ? options_text(opts, "input") : config->root_path);
+		status =
+			cmd_nothing("%s; is %s a dump directory with timeline/ or mspti/ in it?", result.reason, input);
 	else
 		status = put_result(opts, config, loc, &result, records->session);
 	localize_free(loc);
 	return status;
+}
+
+/* The configured input; where it does not exist the dump path, which is said */
+static const char *default_input(const struct model_config *config)
+{
+	const char *input = model_config_input(config->root_path);
+
+	if (input != config->root_path && config->root_path)
+		cmd_note("%s does not exist; reading %s", config->root_path, input);
+	return input;
 }
 
 static int run(const struct options *opts)
@@ -145,7 +156,7 @@ static int run(const struct options *opts)
 	}
 	if (config.unknown[0])
 		cmd_note("%s: keys not known here: %s", config.loaded_from, config.unknown);
-	input = input ? input : config.root_path;
+	input = input ? input : default_input(&config);
 	records.session = ev_session_new();
 	if (!input)
 		status = cmd_usage("which records? give --input DIR");
@@ -154,7 +165,7 @@ static int run(const struct options *opts)
 	else if (records_find(&records, input, options_text(opts, "run"), &err) < 0)
 		status = cmd_error("%s", err.text);
 	else
-		status = judge(opts, &config, &records);
+		status = judge(opts, &config, input, &records);
 	if (notes > MAX_NOTES)
 		cmd_note("and %zu more remarks of this kind", notes - MAX_NOTES);
 	records_fini(&records);

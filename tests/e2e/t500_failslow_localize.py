@@ -153,7 +153,8 @@ def test_nothing_to_judge():
         done = run(command, "--input", empty, "--output", h.tmpdir()).ok(3)
         h.check("timeline" in done.err, done.err)
         h.check_equal(run(command, "--input", empty + "/absent").status, 1, "no such directory")
-        h.check_equal(run(command).status, 2, "no input")
+        nowhere = dict(os.environ, SYSTRACE_DUMP_PATH=empty + "/absent")
+        h.check_equal(h.run([h.SYSTRACE, command], env=nowhere).status, 2, "no input")
     short = job(h.tmpdir(), steps=5, markers=False)
     h.check("too few" in run("failslow", "--input", short, "--output", h.tmpdir()).ok(3).err, "five steps")
 
@@ -197,6 +198,27 @@ def test_configuration():
     h.check("nobody" in run("failslow", "--config", "/nobody/x.json", "--input", source).ok(1).err, "absent file")
 
 
+def test_default_input():
+    """A configured path that does not exist: the dump path is read, and that is said (contract 26)."""
+    config = h.write_file(h.tmpdir() + "/model_config.json", '{"root_path": "/nobody/here"}')
+    env = dict(os.environ, SYSTRACE_DUMP_PATH=job(h.tmpdir(), late=2))
+    done = h.run([h.SYSTRACE, "localize", "--config", config, "--output", h.tmpdir()], env=env).ok()
+    h.check("Rank 2" in done.out and "/nobody/here does not exist" in done.err, repr(done))
+
+
+def test_old_entry_points():
+    """The scripts of the published tool, with their configuration as the only input."""
+    source, out = job(h.tmpdir(), late=1), h.tmpdir()
+    config = h.write_file(h.tmpdir() + "/model_config.json", json.dumps({
+        "training_log": source + "/timeline/host--00000.timeline", "fail_slow_perception_path": out, "root_path": source,
+        "slow_node_detection_path": out}))
+    env = dict(os.environ, SYSTRACE_TOOL=h.SYSTRACE)
+    for script, pattern in (("fail_slow_detection.py", "fail_slow_perception_result_failSlow_*.json"),
+                            ("main.py", "slow_node_result_*.json")):
+        h.run([os.path.join(h.ROOT, "compat", "failslow", script), "--config", config], env=env).ok()
+        h.check_equal(len(glob.glob(os.path.join(out, pattern))), 1, pattern)
+
+
 def test_generated_clusters():
     h.require(GENERATOR)
     python = h.python_with("numpy")
@@ -223,4 +245,4 @@ if __name__ == "__main__":
     h.require(h.SYSTRACE)
     h.main(test_failslow_fields, test_failslow_normal_also_writes, test_failslow_words, test_training_log,
            test_localize_fields, test_localize_healthy_and_cannot_tell, test_localize_range, test_nothing_to_judge,
-           test_bad_bytes, test_configuration, test_generated_clusters)
+           test_bad_bytes, test_configuration, test_default_input, test_old_entry_points, test_generated_clusters)
