@@ -240,12 +240,14 @@ static void wait_for_end(struct session *session)
 /* Blocked before the recorder starts its thread, which inherits that; the second Ctrl-C does not hurt the saving. */
 static int take_signals(void)
 {
+	struct sigaction hangup;
 	sigset_t set;
 
 	sigemptyset(&set);
 	sigaddset(&set, SIGINT);
 	sigaddset(&set, SIGTERM);
-	sigaddset(&set, SIGHUP);
+	if (sigaction(SIGHUP, NULL, &hangup) < 0 || hangup.sa_handler != SIG_IGN) /* nohup */
+		sigaddset(&set, SIGHUP);
 	sigaddset(&set, SIGQUIT);
 	signal(SIGPIPE, SIG_IGN);
 	sigprocmask(SIG_BLOCK, &set, NULL);

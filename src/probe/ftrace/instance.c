@@ -297,6 +297,22 @@ static int set_events(struct instance *in, struct event_list *events, const stru
 	return kept ? 0 : err_set(err, -ENOENT, "none of the events can be switched on");
 }
 
+/* A new instance has the top level's options. Not every kernel has each of them in instances: what is not there is right. */
+static void set_options(struct instance *in)
+{
+	static const struct {
+		const char *path, *value;
+	} rows[] = {
+		{ "options/record-cmd", "1" }, { "options/overwrite", "1" }, { "options/context-info", "1" },
+		{ "options/stacktrace", "0" }, { "options/raw", "0" },	     { "options/hex", "0" },
+		{ "options/bin", "0" },	       { "options/fields", "0" },    { "options/userstacktrace", "0" },
+		{ "options/event-fork", "0" },
+	};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		file_write(in->fd, rows[i].path, rows[i].value);
+}
+
 int instance_setup(struct instance *in, const uint32_t *cpus, size_t cpu_count, uint32_t buffer_kb,
 		   struct event_list *events, const struct note *note, struct st_err *err)
 {
@@ -308,7 +324,7 @@ int instance_setup(struct instance *in, const uint32_t *cpus, size_t cpu_count, 
 	if (ret < 0)
 		return err_set(err, ret, "this kernel has no trace clock mono_raw (Linux 4.2 or newer): %s",
 			       strerror(-ret));
-	file_write(in->fd, "options/record-cmd", "1"); /* on unless the top level has it off */
+	set_options(in);
 	ret = set_mask(in, err);
 	if (ret == 0)
 		ret = set_buffers(in, buffer_kb, err);

@@ -29,6 +29,7 @@ struct native {
 	struct instance instance;
 	struct packer *packer;
 	struct stream *streams;
+	int *fds; /* trace_pipe_raw of each stream's CPU; -1 */
 	struct pollfd *polls; /* one per stream, then the eventfd */
 	size_t count, page_bytes;
 	struct task_names names;
@@ -49,7 +50,7 @@ static int drain_cpu(struct native *native, size_t at)
 
 	while (pages < DRAIN_PAGES) {
 		uint8_t *page = stream_space(stream);
-		ssize_t got = read(native->polls[at].fd, page, native->page_bytes);
+		ssize_t got = read(native->fds[at], page, native->page_bytes);
 
 		if (got < 0 && errno == EINTR)
 			continue;
@@ -78,6 +79,8 @@ static int drain(struct native *native, bool all)
 		for (size_t i = 0; i < native->count; i++) {
 			int ret = drain_cpu(native, i);
 
+			if (native->polls[i].revents & (POLLERR | POLLHUP | POLLNVAL))
+				native->polls[i].fd = -1; /* a CPU that is offline: looked at every DRAIN_MS only */
 			if (ret < 0)
 				return ret;
 			more |= ret == DRAIN_PAGES;
@@ -116,11 +119,12 @@ static int open_cpus(struct native *native, int dir, struct st_err *err)
 	native->count = in->cpu_count;
 	native->streams = calloc(native->count, sizeof(*native->streams));
 	native->polls = calloc(native->count + 1, sizeof(*native->polls));
-	if (!native->streams || !native->polls)
+	native->fds = calloc(native->count, sizeof(*native->fds));
+	if (!native->streams || !native->polls || !native->fds)
 		return err_set(err, -ENOMEM, "out of memory");
 	for (size_t i = 0; i < native->count; i++) {
 		native->streams[i].fd = -1;
-		native->polls[i].fd = -1;
+		native->fds[i] = native->polls[i].fd = -1;
 	}
 	native->polls[native->count] = (struct pollfd){ .fd = native->wake, .events = POLLIN };
 	for (size_t i = 0; i < native->count; i++) {
@@ -128,11 +132,11 @@ static int open_cpus(struct native *native, int dir, struct st_err *err)
 		if (ret < 0)
 			return err_set(err, ret, "out of memory");
 		snprintf(path, sizeof(path), "per_cpu/cpu%" PRIu32 "/trace_pipe_raw", in->cpus[i]);
-		native->polls[i].fd = openat(in->fd, path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-		if (native->polls[i].fd < 0)
+		native->fds[i] = openat(in->fd, path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+		if (native->fds[i] < 0)
 			return err_set(err, -errno, "cannot open %s: %s%s", path, strerror(errno),
 				       errno == EMFILE ? "; raise `ulimit -n`" : "");
-		native->polls[i].events = POLLIN;
+		native->polls[i] = (struct pollfd){ .fd = native->fds[i], .events = POLLIN };
 	}
 	return 0;
 }
@@ -168,15 +172,16 @@ static int native_free(struct native *native, struct st_err *err)
 	int ret;
 
 	stop_thread(native);
-	for (size_t i = 0; i < native->count && native->polls && native->streams; i++) {
-		if (native->polls[i].fd >= 0)
-			close(native->polls[i].fd);
+	for (size_t i = 0; i < native->count && native->polls && native->streams && native->fds; i++) {
+		if (native->fds[i] >= 0)
+			close(native->fds[i]);
 		stream_fini(&native->streams[i]);
 	}
 	if (native->wake >= 0)
 		close(native->wake);
 	free(native->streams);
 	free(native->polls);
+	free(native->fds);
 	packer_free(native->packer);
 	task_names_fini(&native->names);
 	ret = instance_remove(&native->instance, err);
