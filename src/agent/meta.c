@@ -47,6 +47,7 @@ void meta_origin(struct msg_origin *origin)
 		.author = msg_text("agent"),
 		.ip = msg_text(identity.ip),
 		.pid = identity.pid,
+		.pid_namespace = identity.pidns,
 		.run_start_us = identity.proc_start_unix * 1000000u,
 	};
 }

@@ -1069,7 +1069,7 @@ int drain_adopt(struct drain *d, struct st_err *err)
 	ret = take_identity(d, err);
 	if (ret < 0)
 		return ret;
-	d->owner_dead = true;
+	d->owner_dead = d->env.place.owner_dead = true;
 	finish_ranges(d);
 	for (i = 0; i < d->sink_count; i++) {
 		struct out *out = &d->sinks[i].out;

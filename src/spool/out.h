@@ -26,6 +26,7 @@ struct out_place {
 	uint32_t pid; /* of the process whose records these are */
 	uint64_t proc_start;
 	bool keep_open;
+	bool owner_dead; /* recover: an empty file may be the one that its process was about to write */
 	uint64_t segment_bytes;
 	void (*say)(void *ctx, const char *text); /* never NULL */
 	void *say_ctx;

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* Names of output files; see out_name.h. */
 #include "spool/out_name.h"
+#include "safe/clock.h"
 #include "safe/rawio.h"
+#include "spool/owner.h"
 #include "spool/whose.h"
 
 #include <errno.h>
@@ -15,6 +17,8 @@
 #define RENAME_NOREPLACE 1
 #endif
 #define NAME_TRIES 8
+#define QUIET_S 180 /* whoever writes a file writes at least a clock snapshot a minute */
+#define EMPTY_QUIET_S 10 /* a file is empty for as long as its first batch takes */
 
 int out_rename(const char *from, const char *to)
 {
@@ -112,7 +116,38 @@ int out_name_afresh(struct out_name *name, struct st_err *err)
 	return ret < 0 ? ret : create(name, err);
 }
 
-enum verdict { FILE_EMPTY, FILE_OURS, FILE_EARLIER, FILE_OTHER_HOST };
+enum verdict { FILE_EMPTY, FILE_OURS, FILE_EARLIER, FILE_OTHER_HOST, FILE_LIVE };
+
+static bool written_lately(const char *path, const char *suffix, int64_t quiet_s)
+{
+	char other[POOL_PATH + 16];
+	struct stat st;
+
+	snprintf(other, sizeof(other), "%s%s", path, suffix);
+	return sys_lstat(other, &st) == 0 &&
+	       (int64_t)(clock_ns(CLOCK_REALTIME) / 1000000000u) - st.st_mtim.tv_sec < quiet_s;
+}
+
+/*
+ * Does the process that wrote the file live? We own the name's lock, but a container may have a spool of its own, and a
+ * host of the same name another boot: then what it writes tells. It may be quiet in one file, not in all of them.
+ */
+static bool writer_lives(const char *path, const struct whose *whose)
+{
+	struct owner owner = { .pidns = whose->pidns, .pid = whose->pid, .start = whose->proc_start };
+	struct owner self;
+
+	snprintf(owner.boot_id, sizeof(owner.boot_id), "%s", whose->boot_id);
+	owner_self(&self);
+	if (!strcmp(owner.boot_id, self.boot_id)) {
+		enum owner_life life = owner_life(&owner);
+
+		if (life != OWNER_UNKNOWN)
+			return life == OWNER_ALIVE;
+	}
+	return written_lately(path, "", QUIET_S) || written_lately(path, ".ext.json", QUIET_S) ||
+	       written_lately(path, ".meta.json", QUIET_S);
+}
 
 static enum verdict judge(struct out_name *name, int fd)
 {
@@ -120,19 +155,24 @@ static enum verdict judge(struct out_name *name, int fd)
 	struct whose whose;
 
 	if (!name->size)
-		return FILE_EMPTY;
+		return !place->owner_dead && name->ino != name->known_ino &&
+				       written_lately(name->path, "", EMPTY_QUIET_S)
+			       ? FILE_LIVE
+			       : FILE_EMPTY;
 	if (whose_file(fd, name->path, &whose) < 0 || !whose.known)
 		return FILE_EARLIER;
 	if (whose.host[0] && strcmp(whose.host, place->host) != 0)
 		return FILE_OTHER_HOST;
 	if (whose.pid != place->pid || whose.proc_start != place->proc_start ||
-	    strcmp(whose.boot_id, place->boot_id) != 0 || name->ino != name->known_ino)
-		return FILE_EARLIER;
+	    strcmp(whose.boot_id, place->boot_id) != 0)
+		return writer_lives(name->path, &whose) ? FILE_LIVE : FILE_EARLIER;
+	if (name->ino != name->known_ino)
+		return FILE_EARLIER; /* from before an exec */
 	name->wall_minus_mono_ns = whose.wall_minus_mono_ns;
 	return FILE_OURS;
 }
 
-/* Open or create name->path, whose lock we have. -EXDEV: another host's. */
+/* Open or create name->path, whose lock we have. -EXDEV: another host's; -EBUSY: a live process's. */
 static int open_or_create(struct out_name *name, struct st_err *err)
 {
 	int fd, ret;
@@ -152,6 +192,9 @@ static int open_or_create(struct out_name *name, struct st_err *err)
 	case FILE_OTHER_HOST:
 		close(fd);
 		return -EXDEV;
+	case FILE_LIVE:
+		close(fd);
+		return -EBUSY;
 	case FILE_EARLIER:
 		break;
 	}
@@ -182,13 +225,15 @@ static int own(struct out_name *name, char *locked, char *lock, int *lock_fd)
 int out_name_open(struct out_name *name, char *locked, char *lock, int *lock_fd, struct st_err *err)
 {
 	const struct out_place *place = name->place;
-	bool with_host = false, with_pid = false;
+	bool with_host = false, with_pid = false, with_start = false;
 	int i, ret = -EBUSY;
 
 	for (i = 0; i < NAME_TRIES; i++) {
-		char pid[16] = "";
+		char pid[48] = "";
 
-		if (with_pid)
+		if (with_start) /* two containers of one host name, both pid 1 */
+			snprintf(pid, sizeof(pid), "-%u-%llu", place->pid, (unsigned long long)place->proc_start);
+		else if (with_pid)
 			snprintf(pid, sizeof(pid), "-%u", place->pid);
 		if (snprintf(name->path, sizeof(name->path), "%s/%s%s%s%s%s", place->dump_path, name->stem,
 			     with_host ? "-" : "", with_host ? place->host : "", pid,
@@ -203,6 +248,8 @@ int out_name_open(struct out_name *name, char *locked, char *lock, int *lock_fd,
 			with_host = true;
 		else if ((ret == -EBUSY || ret == -EXDEV) && !with_pid)
 			with_pid = true;
+		else if ((ret == -EBUSY || ret == -EXDEV) && !with_start)
+			with_start = true;
 		else if (ret != -EEXIST) /* lost a race for the name: look again */
 			break;
 	}

@@ -36,6 +36,7 @@ static void from_pb(const void *data, size_t bytes, struct whose *whose)
 		copy_text(whose->boot_id, sizeof(whose->boot_id), origin.boot_id);
 		whose->pid = origin.pid;
 		whose->proc_start = origin.proc_start;
+		whose->pidns = origin.pid_namespace;
 		whose->wall_minus_mono_ns = origin.wall_minus_mono_ns;
 		whose->known = true;
 		return;
@@ -61,7 +62,7 @@ static void json_copy(const char *text, const char *key, char *to, size_t room)
 
 static void from_json(const char *text, struct whose *whose)
 {
-	const char *pid, *start, *offset;
+	const char *pid, *start, *offset, *pidns;
 
 	text = strstr(text, "\"origin\":[{");
 	if (!text)
@@ -75,6 +76,8 @@ static void from_json(const char *text, struct whose *whose)
 	json_copy(text, "\"boot_id\":\"", whose->boot_id, sizeof(whose->boot_id));
 	whose->pid = (uint32_t)strtoul(pid, NULL, 10);
 	whose->proc_start = strtoull(start, NULL, 10);
+	pidns = json_find(text, "\"pid_namespace\":");
+	whose->pidns = pidns ? strtoull(pidns, NULL, 10) : 0;
 	whose->wall_minus_mono_ns = strtoll(offset, NULL, 10);
 	whose->known = true;
 }

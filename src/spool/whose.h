@@ -15,6 +15,7 @@ struct whose {
 	char boot_id[40];
 	uint32_t pid;
 	uint64_t proc_start;
+	uint64_t pidns; /* 0 = unknown */
 	int64_t wall_minus_mono_ns;
 };
 

@@ -147,26 +147,27 @@ struct rec_note {
 	F(5, u64, device_ns, "device_ns") /* 0 = no device */ \
 	F(6, str, device, "device")
 
-#define FIELDS_ORIGIN(F)                                                                               \
-	F(1, str, run, "run")                                                                          \
-	F(2, str, host, "host")                                                                        \
-	F(3, str, boot_id, "boot_id")                                                                  \
-	F(4, str, pids, "pids") /* NSpid, outermost first, blank-separated */                          \
-	F(5, u64, proc_start, "proc_start") /* clock ticks since boot, field 22 of /proc/pid/stat */   \
-	F(6, u32, rank, "rank")                                                                        \
-	F(7, boolean, rank_known, "rank_known")                                                        \
-	F(8, u32, local_rank, "local_rank")                                                            \
-	F(9, u32, world_size, "world_size") /* 0 = unknown */                                          \
-	F(10, str, job, "job") /* script or command name */                                            \
-	F(11, str, version, "version") /* of the writer */                                             \
-	F(12, u32, format, "format") /* of the file, now 1 */                                          \
-	F(13, i64, wall_minus_mono_ns, "wall_minus_mono_ns") /* start_us = (start_ns + this) / 1000 */ \
-	F(14, u32, segment, "segment") /* 0 = first */                                                 \
-	F(15, str, author, "author") /* agent, probe, recover */                                       \
-	F(16, str, ip, "ip")                                                                           \
-	F(17, u32, pid, "pid") /* in the writer's namespace */                                         \
-	F(18, u64, run_start_us, "run_start_us") /* wall clock of the process's start */               \
-	F(19, boolean, worker, "worker") /* written by a promoted or spawned worker that has no rank */
+#define FIELDS_ORIGIN(F)                                                                                \
+	F(1, str, run, "run")                                                                           \
+	F(2, str, host, "host")                                                                         \
+	F(3, str, boot_id, "boot_id")                                                                   \
+	F(4, str, pids, "pids") /* NSpid, outermost first, blank-separated */                           \
+	F(5, u64, proc_start, "proc_start") /* clock ticks since boot, field 22 of /proc/pid/stat */    \
+	F(6, u32, rank, "rank")                                                                         \
+	F(7, boolean, rank_known, "rank_known")                                                         \
+	F(8, u32, local_rank, "local_rank")                                                             \
+	F(9, u32, world_size, "world_size") /* 0 = unknown */                                           \
+	F(10, str, job, "job") /* script or command name */                                             \
+	F(11, str, version, "version") /* of the writer */                                              \
+	F(12, u32, format, "format") /* of the file, now 1 */                                           \
+	F(13, i64, wall_minus_mono_ns, "wall_minus_mono_ns") /* start_us = (start_ns + this) / 1000 */  \
+	F(14, u32, segment, "segment") /* 0 = first */                                                  \
+	F(15, str, author, "author") /* agent, probe, recover */                                        \
+	F(16, str, ip, "ip")                                                                            \
+	F(17, u32, pid, "pid") /* in the writer's namespace */                                          \
+	F(18, u64, run_start_us, "run_start_us") /* wall clock of the process's start */                \
+	F(19, boolean, worker, "worker") /* written by a promoted or spawned worker that has no rank */ \
+	F(21, u64, pid_namespace, "pid_namespace") /* inode: where pid and proc_start are to be judged */
 #define REPEATED_ORIGIN(M) M(20, clock, clocks)
 
 #define FIELDS_DROP(F)                \

@@ -99,6 +99,7 @@ static inline struct msg_origin identity(void)
 		.author = msg_text("agent"),
 		.ip = msg_text("10.1.2.3"),
 		.pid = self.pid,
+		.pid_namespace = self.pidns,
 		.proc_start = self.start,
 	};
 }

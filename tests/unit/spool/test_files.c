@@ -84,6 +84,67 @@ static void two_live_processes_write_two_files(void **state)
 	}
 }
 
+/* A container with a spool of its own writes this name: no lock tells, the file does. */
+static void write_as_container(const char *boot_id, bool seen_from_here, const char *age)
+{
+	struct owner self;
+	char path[192];
+	FILE *f;
+
+	owner_self(&self);
+	snprintf(path, sizeof(path), "%s/timeline/box--00003.timeline", dump_path());
+	run("mkdir -p %s/timeline", dump_path());
+	f = fopen(path, "w");
+	assert_non_null(f);
+	fprintf(f,
+		"{\"rank\":3,\"comm\":\"j\",\"origin\":[{\"host\":\"box\",\"boot_id\":\"%s\",\"proc_start\":5,"
+		"\"wall_minus_mono_ns\":1,\"pid\":1,\"pid_namespace\":%llu}],\"pytorch_stages\":[\n]}\n",
+		boot_id ? boot_id : self.boot_id,
+		(unsigned long long)(seen_from_here ? self.pidns : 0)); /* root would see any real one */
+	fclose(f);
+	run("touch -d '%s' %s", age, path);
+}
+
+static void a_live_containers_file_is_left_alone(void **state)
+{
+	static const struct {
+		const char *boot_id;
+		bool seen_from_here;
+		const char *age;
+		bool lives;
+	} cases[] = {
+		{ NULL, false, "now", true }, /* another container of this host, writing */
+		{ NULL, false, "now -10 minutes", false }, /* long silent */
+		{ NULL, true, "now", false }, /* this namespace: pid 1 did not start then, so it is dead */
+		{ "another-boot", false, "now", true }, /* another host of the same name */
+		{ "another-boot", true, "now -10 minutes", false }, /* this host before it was booted */
+	};
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct spool spool;
+		struct pool pool;
+		struct drain *d;
+
+		write_as_container(cases[i].boot_id, cases[i].seen_from_here, cases[i].age);
+		make_spool(&spool, &pool, 0);
+		d = make_drain(&spool, &pool, true, 0, 0);
+		put_stage(&pool, 1, 0);
+		assert_int_equal(drain_step(d, true, NULL), 1);
+		drain_free(d);
+		spool_remove(&spool);
+		if (cases[i].lives)
+			run("grep -q '\"pid\":1,' %s/timeline/box--00003.timeline && test -s "
+			    "%s/timeline/box--00003-%d.timeline",
+			    dump_path(), dump_path(), (int)getpid());
+		else
+			run("! grep -q '\"pid\":1,' %s/timeline/box--00003.timeline && ls %s/timeline | grep -q 'timeline[.][0-9]'",
+			    dump_path(), dump_path());
+		run("rm -rf %s", dump_path());
+	}
+}
+
 static void an_earlier_file_is_renamed_first(void **state)
 {
 	int ready[2], end[2];
@@ -341,6 +402,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(two_live_processes_write_two_files, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_live_containers_file_is_left_alone, setup, teardown),
 		cmocka_unit_test_setup_teardown(an_earlier_file_is_renamed_first, setup, teardown),
 		cmocka_unit_test_setup_teardown(another_hosts_file_is_left_alone, setup, teardown),
 		cmocka_unit_test_setup_teardown(segments_are_closed_whole, setup, teardown),
