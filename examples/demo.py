@@ -236,13 +236,12 @@ def result_of(directory, pattern):
 def draw(times, onset):
     """Step times as bars, ten steps a line."""
     say("\nStep times as the job printed them (ms, median of ten steps):")
-    top = max(times)
-    for begin in range(0, len(times), 10):
-        part = sorted(times[begin:begin + 10])
-        middle = part[len(part) // 2]
-        mark = "   <- step %d" % onset if onset is not None and begin < onset <= begin + 10 else ""
-        say("  steps %3d-%3d |%-50s %6.0f%s" % (begin + 1, begin + len(part), "#" * max(1, int(50 * middle / top)),
-                                                middle, mark))
+    tens = [sorted(times[begin:begin + 10]) for begin in range(0, len(times), 10)]
+    middles = [part[len(part) // 2] for part in tens]
+    for i, middle in enumerate(middles):
+        begin, end = 10 * i + 1, 10 * i + len(tens[i])
+        mark = "   <- step %d" % onset if onset is not None and begin <= onset <= end else ""
+        say("  steps %3d-%3d |%-50s %6.0f%s" % (begin, end, "#" * max(1, int(50 * middle / max(middles))), middle, mark))
 
 
 def convert(home):

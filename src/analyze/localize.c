@@ -61,6 +61,7 @@ void localize_free(struct localize *loc)
 	free(loc->groups);
 	free(loc->group_slots);
 	free(loc->findings);
+	free(loc->scale);
 	free(loc);
 }
 

@@ -85,6 +85,7 @@ struct localize {
 	uint32_t first;
 	size_t steps;
 	double step_ms;
+	double *scale; /* per step of the grid: time of a step of that much work, ms */
 	int64_t end_ns;
 };
 

@@ -200,7 +200,7 @@ static void fill_excess(const struct localize *loc, const struct team *team, enu
 
 		for (i = 0; i < team->count; i++)
 			excess[team->members[i]][s] =
-				(value_at(loc, loc->ranks[team->members[i]], s, part) - ref) / loc->step_ms;
+				(value_at(loc, loc->ranks[team->members[i]], s, part) - ref) / loc->scale[s];
 	}
 }
 
@@ -273,7 +273,7 @@ static int judge_groups_of_class(struct localize *loc, const struct teams *teams
 			for (k = count = 0; k < teams->count; k++)
 				if (teams->list[k].class_of == teams->list[t].class_of)
 					scratch[count++] = refs[k];
-			scan.excess[t][s] = (refs[t] - loc_reference(scratch, count)) / loc->step_ms;
+			scan.excess[t][s] = (refs[t] - loc_reference(scratch, count)) / loc->scale[s];
 		}
 	}
 	ret = loc_scan_run(&scan, hits);
@@ -296,6 +296,38 @@ out:
 	return ret;
 }
 
+/* Time of a step in proportion to the work that is in it, from the ranks' median own time: steps of a job that warms up
+ * or changes its sequence length are longer for everybody, and so is what differs between ranks */
+static int lay_scale(struct localize *loc)
+{
+	size_t longest = loc->ranks_count > loc->steps ? loc->ranks_count : loc->steps;
+	double *scratch = malloc((longest + 1) * sizeof(*scratch));
+	size_t s, i, known;
+	double usual;
+
+	free(loc->scale);
+	loc->scale = malloc((loc->steps + 1) * sizeof(*loc->scale));
+	if (!scratch || !loc->scale) {
+		free(scratch);
+		return -ENOMEM;
+	}
+	for (s = 0; s < loc->steps; s++) {
+		for (i = known = 0; i < loc->ranks_count; i++) {
+			scratch[known] = value_at(loc, loc->ranks[i], s, PART_OWN);
+			known += !isnan(scratch[known]);
+		}
+		loc->scale[s] = stat_median(scratch, known);
+	}
+	for (s = known = 0; s < loc->steps; s++)
+		if (loc->scale[s] > 0)
+			scratch[known++] = loc->scale[s];
+	usual = stat_median(scratch, known);
+	for (s = 0; s < loc->steps; s++)
+		loc->scale[s] = loc->scale[s] > 0 ? loc->step_ms * loc->scale[s] / usual : loc->step_ms;
+	free(scratch);
+	return 0;
+}
+
 int loc_judge_compute(struct localize *loc)
 {
 	struct teams teams;
@@ -307,7 +339,9 @@ int loc_judge_compute(struct localize *loc)
 	if (ret < 0)
 		return ret;
 	link_classes(loc, &teams);
-	ret = judge_in_groups(loc, &teams);
+	ret = lay_scale(loc);
+	if (!ret)
+		ret = judge_in_groups(loc, &teams);
 	if (!ret && teams.count > 1)
 		ret = judge_groups_of_class(loc, &teams);
 	teams_fini(&teams);

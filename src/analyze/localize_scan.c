@@ -14,6 +14,8 @@
 
 #define SPREADS 5.0 /* standard deviations between like subjects */
 #define MEDIAN_NOISE 1.25 /* a median's standard deviation against a mean's */
+#define MANY_SUBJECTS 10 /* enough that a fifth of them may be faulty and the upper side still be measured */
+#define UPPER_SIGMAS 0.8416 /* standard deviations between the median and the 80 % quantile */
 #define FEW_SUBJECTS 4 /* fewer tell nothing about their spread: the floor doubles */
 
 static const size_t scales[] = { 8, 24, 60 };
@@ -81,7 +83,7 @@ static double judge_window(const struct loc_scan *scan, size_t begin, size_t win
 {
 	/* a few pauses in eight steps make a median, in longer windows they do not */
 	double **excess = scan->steady && window == scales[0] ? scan->steady : scan->excess;
-	double center, spread;
+	double center, spread, upper = 0;
 	size_t i, known;
 
 	for (i = 0; i < scan->subjects; i++)
@@ -90,7 +92,9 @@ static double judge_window(const struct loc_scan *scan, size_t begin, size_t win
 	if (known < FEW_SUBJECTS)
 		return 2 * scan->floor;
 	center = stat_median(scratch, known);
-	spread = stat_sigma(scratch, known, center);
+	if (known >= MANY_SUBJECTS)
+		upper = (stat_quantile(scratch, known, 0.8) - center) / UPPER_SIGMAS;
+	spread = fmax(upper, stat_sigma(scratch, known, center));
 	return fmax(scan->floor, center + SPREADS * spread);
 }
 
@@ -125,6 +129,7 @@ static void refine(const struct loc_scan *scan, const double *excess, size_t beg
 static void scan_scale(const struct loc_scan *scan, size_t window, const double *noise, double *medians,
 		       double *scratch, unsigned *agreeing, struct loc_hit *hits)
 {
+	struct loc_hit found = { 0 };
 	size_t hop = window / 4;
 	size_t begin, i;
 
@@ -141,9 +146,12 @@ static void scan_scale(const struct loc_scan *scan, size_t window, const double 
 			}
 			if (++agreeing[i] < 2 || (hits[i].hit && hits[i].detected <= begin + window - 1))
 				continue;
+			refine(scan, scan->excess[i], begin - hop, window, medians[i], &found);
+			if (found.share < scan->floor)
+				continue;
+			hits[i] = found;
 			hits[i].hit = true;
 			hits[i].detected = begin + window - 1;
-			refine(scan, scan->excess[i], begin - hop, window, medians[i], &hits[i]);
 		}
 	}
 }
