@@ -21,8 +21,9 @@ def project():
     for name in ("CMakeLists.txt", "LICENSE", "build.sh"):
         shutil.copy(os.path.join(ROOT, name), root)
     shutil.copytree(os.path.join(ROOT, "tools"), os.path.join(root, "tools"))
-    write_file(os.path.join(root, "src", "safe", "compat_glibc.h"), "")
-    write_file(os.path.join(root, "src", "agent", "exports.map"), "{ global: format_of; local: *; };\n")
+    write_file(os.path.join(root, "cmake", "products.cmake"),
+               "add_library(sysTrace SHARED src/agent/a.c)\ntarget_link_libraries(sysTrace PRIVATE st_flags)\n"
+               "install(TARGETS sysTrace LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})\n")
     write_file(os.path.join(root, "src", "agent", "a.c"),
                "__attribute__((visibility(\"default\"))) const char *format_of(void);\n"
                "const char *format_of(void)\n{\n\treturn \"format:\" ST_DEFAULT_FORMAT \" python:\" "

@@ -116,9 +116,9 @@ static void test_waiting_for_a_step(void **state)
 	char text[600];
 
 	atomic_store(&agent.pool.head->step, 10);
-	assert_int_equal(ASK(CTL_ENABLE, "plugin", "MSPTI", "start_step", "9"), -ERANGE);
+	assert_int_equal(ASK(CTL_ENABLE, "plugin", "MSPTI", "start_step", "10"), -ERANGE);
 	assert_int_equal(ASK(CTL_ENABLE, "plugin", "MSPTI", "start_step", "12", "steps", "1"), 0);
-	assert_non_null(strstr(text, "armed: starts at step 12 (now at 10)"));
+	assert_non_null(strstr(text, "armed: starts at step 12 (now at 11)"));
 	plugin_frame_status(PLUGIN_MSPTI, &status);
 	assert_int_equal(status.state, FRAME_WAITING);
 	assert_true(plugin_frame_due(1000) < 1000 + 100000000u);
