@@ -13,6 +13,7 @@
 #include "agent/plugin_frame.h"
 #include "agent/threads.h"
 #include "safe/clock.h"
+#include "safe/rawio.h"
 #include "safe/siglog.h"
 
 #include <errno.h>
@@ -35,10 +36,13 @@
 #define LONG_POLL_MS 500
 #define INLINE_BYTES 4096 /* requests are short; a longer one gets pages of its own */
 #define REOPEN_NS 10000000000u
+#define UNMAPPED_UID 65534u /* overflowuid */
+#define NO_SLOT_NS 20000000u /* pause when the process has no descriptor left for a client */
 
 struct client {
 	int fd; /* -1 = slot free */
 	uint64_t deadline_ns;
+	uint64_t turn; /* n-th request of all clients, or connection: who came first where deadlines are the same */
 	uint32_t used; /* bytes of the request so far */
 	struct ctl_frame frame;
 	uint8_t *big; /* whole frame when it is longer than the buffer; mmap */
@@ -55,6 +59,7 @@ static struct {
 	ino_t ino;
 	uint64_t reopen_ns;
 	bool failed; /* said once */
+	uint64_t turns;
 	struct client *client; /* CLIENTS of them, mmap */
 	uint8_t *answer; /* CTL_FRAME_BYTES + CTL_MAX_PAYLOAD, mmap */
 } ctl = { .fd = -1 };
@@ -150,15 +155,39 @@ static int bind_socket(int fd)
 	return bind_name(fd, ctl.path);
 }
 
+/* A umask that takes rights from us too: put them back, on the socket's own file and on no other. */
+static int repair_mode(void)
+{
+	int fd = open(ctl.path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	char link[48];
+	struct stat st;
+	int ret = fd < 0 ? -errno : sys_fstat(fd, &st);
+
+	if (!ret && (!S_ISSOCK(st.st_mode) || st.st_uid != geteuid()))
+		ret = -ESTALE;
+	snprintf(link, sizeof(link), "/proc/thread-self/fd/%d", fd);
+	if (!ret && (st.st_mode & 0777) != 0600 && chmod(link, 0600))
+		ret = -errno;
+	if (fd >= 0)
+		close(fd);
+	return ret;
+}
+
 static void open_socket(void)
 {
 	struct stat st;
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	int ret = fd < 0 ? -errno : bind_socket(fd);
+	int ret = fd < 0 ? -errno : 0;
 
 	ctl.reopen_ns = clock_mono_ns() + REOPEN_NS;
-	/* mode before listen: until then nobody gets a connection */
-	if (!ret && (chmod(ctl.path, 0600) || listen(fd, BACKLOG)))
+	/* bind() gives the file the mode of the unbound socket: a chmod by name could meet what somebody put there since */
+	if (!ret && fchmod(fd, 0600))
+		ret = -errno;
+	if (!ret)
+		ret = bind_socket(fd);
+	if (!ret)
+		ret = repair_mode();
+	if (!ret && listen(fd, BACKLOG))
 		ret = -errno;
 	if (ret) {
 		if (!ctl.failed)
@@ -264,16 +293,35 @@ static void hang_up(struct client *c)
 	c->wait.waits = false;
 }
 
+/* Are there users without a number here (a user namespace that maps but some)? They all show as UNMAPPED_UID. */
+static bool some_are_unmapped(void)
+{
+	char map[128];
+
+	return sys_read_file("/proc/self/uid_map", map, sizeof(map)) > 0 && !strstr(map, "4294967295");
+}
+
+/*
+ * Our own user and root. Root of the host has no number in a container that maps users; that it got through the
+ * socket's mode 0600, which the kernel checks with real identities, shows who it is.
+ */
 static bool peer_allowed(int fd)
 {
 	struct ucred peer;
 	socklen_t len = sizeof(peer);
 
-	return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) && (peer.uid == 0 || peer.uid == geteuid());
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len))
+		return false;
+	return peer.uid == 0 || peer.uid == geteuid() || (peer.uid == UNMAPPED_UID && some_are_unmapped());
 }
 
-/* A free slot; with none, that of the client that has said least for longest. NULL: all are being served. */
-static struct client *slot_for_new(void)
+static bool earlier(const struct client *a, const struct client *b)
+{
+	return a->deadline_ns != b->deadline_ns ? a->deadline_ns < b->deadline_ns : a->turn < b->turn;
+}
+
+/* The client that has kept us waiting for longest; NULL: nobody does, all are being served. */
+static struct client *longest_silent(void)
 {
 	struct client *best = NULL;
 	int i;
@@ -281,21 +329,53 @@ static struct client *slot_for_new(void)
 	for (i = 0; i < CLIENTS; i++) {
 		struct client *c = &ctl.client[i];
 
-		if (c->fd < 0)
-			return c;
-		if (!c->wait.waits && !c->out && (!best || c->deadline_ns < best->deadline_ns))
+		if (c->fd >= 0 && !c->wait.waits && !c->out && (!best || earlier(c, best)))
 			best = c;
 	}
-	if (best)
-		hang_up(best);
 	return best;
+}
+
+/* A free slot; with none, that of the client that has said least for longest. NULL: all are being served. */
+static struct client *slot_for_new(void)
+{
+	struct client *silent;
+	int i;
+
+	for (i = 0; i < CLIENTS; i++) {
+		if (ctl.client[i].fd < 0)
+			return &ctl.client[i];
+	}
+	silent = longest_silent();
+	if (silent)
+		hang_up(silent);
+	return silent;
+}
+
+/* accept4, making room when the limit of open descriptors (the host's RLIMIT_NOFILE) is reached before CLIENTS is. */
+static int accept_one(void)
+{
+	int fd = accept4(ctl.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	struct pollfd door = { .fd = ctl.fd, .events = POLLIN };
+	struct client *silent;
+
+	if (fd >= 0 || (errno != EMFILE && errno != ENFILE && errno != ENOMEM && errno != ENOBUFS))
+		return fd;
+	if (poll(&door, 1, 0) <= 0)
+		return -1; /* a number is looked for before a connection is */
+	silent = longest_silent();
+	if (!silent) {
+		thread_sleep(THREAD_CTL, NO_SLOT_NS); /* the listening socket stays readable: do not spin on it */
+		return -1;
+	}
+	hang_up(silent);
+	return accept4(ctl.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 }
 
 /* One that waits at the door. Return: was there one? */
 static bool accept_client(uint64_t now_ns)
 {
 	struct client *c;
-	int fd = accept4(ctl.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	int fd = accept_one();
 
 	if (fd < 0)
 		return false;
@@ -306,6 +386,7 @@ static bool accept_client(uint64_t now_ns)
 	}
 	c->fd = fd;
 	c->used = 0;
+	c->turn = ctl.turns++;
 	c->deadline_ns = now_ns + CLIENT_LIMIT_NS;
 	return true;
 }
@@ -396,6 +477,7 @@ static void read_client(struct client *c)
 
 	if (c->used >= CTL_FRAME_BYTES)
 		want += c->frame.payload_bytes;
+	/* without room for control data the kernel closes descriptors that a client sends along: nothing of it gets here */
 	got = recv(c->fd, to + c->used, want - c->used, 0);
 	if (got <= 0) {
 		if (got == 0 || (errno != EAGAIN && errno != EINTR))
@@ -476,21 +558,36 @@ static int poll_timeout(uint64_t now_ns)
 	return (int)ms;
 }
 
+/*
+ * Who is waited for: poll refuses more entries than the process may have descriptors, which can be fewer than CLIENTS.
+ * One who waits for us is not listened to: what it sends meanwhile stays in the socket. @at: each client's entry, -1 = none
+ */
+static nfds_t fill_poll(struct pollfd *fds, int *at)
+{
+	nfds_t used = 0;
+	int i;
+
+	fds[used++] = (struct pollfd){ .fd = ctl.fd, .events = POLLIN };
+	for (i = 0; i < CLIENTS; i++) {
+		const struct client *c = &ctl.client[i];
+
+		at[i] = -1;
+		if (c->fd < 0 || c->wait.waits)
+			continue;
+		at[i] = (int)used;
+		fds[used++] = (struct pollfd){ .fd = c->fd, .events = c->out ? POLLOUT : POLLIN };
+	}
+	return used;
+}
+
 static void loop_once(void)
 {
 	struct pollfd fds[CLIENTS + 1];
 	uint64_t now_ns = clock_mono_ns();
-	int i;
+	int i, at[CLIENTS];
 
 	keep_socket(now_ns);
-	fds[CLIENTS] = (struct pollfd){ .fd = ctl.fd, .events = POLLIN };
-	for (i = 0; i < CLIENTS; i++) {
-		const struct client *c = &ctl.client[i];
-
-		/* one who waits for us is not listened to: what it sends meanwhile stays in the socket */
-		fds[i] = (struct pollfd){ .fd = c->wait.waits ? -1 : c->fd, .events = c->out ? POLLOUT : POLLIN };
-	}
-	if (poll(fds, CLIENTS + 1, poll_timeout(now_ns)) < 0) {
+	if (poll(fds, fill_poll(fds, at), poll_timeout(now_ns)) < 0) {
 		if (errno == EINTR)
 			return;
 		thread_sleep(THREAD_CTL, LONG_POLL_MS * 1000000u);
@@ -499,8 +596,8 @@ static void loop_once(void)
 	now_ns = clock_mono_ns();
 	plugin_frame_tick(now_ns);
 	for (i = 0; i < CLIENTS; i++)
-		check_client(&ctl.client[i], fds[i].fd >= 0 ? fds[i].revents : 0, now_ns);
-	for (i = 0; i < CLIENTS / 2 && fds[CLIENTS].revents && accept_client(now_ns); i++)
+		check_client(&ctl.client[i], at[i] >= 0 ? fds[at[i]].revents : 0, now_ns);
+	for (i = 0; i < CLIENTS / 2 && fds[0].revents && accept_client(now_ns); i++)
 		;
 }
 

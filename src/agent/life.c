@@ -218,6 +218,20 @@ void agent_rank_hint(uint32_t rank, uint32_t world_size)
 
 /* --- load ------------------------------------------------------------------------------------------------------------ */
 
+/*
+ * A copy that was here first, of whatever version: the reference leads to it, or, where this one was loaded with
+ * RTLD_DEEPBIND and sees itself first, the global search does.
+ */
+static bool another_copy(void)
+{
+	const void *first;
+
+	if (&systrace_agent_anchor[0] != &anchor[0])
+		return true;
+	first = dlsym(RTLD_DEFAULT, "systrace_agent_anchor");
+	return first && first != &anchor[0];
+}
+
 static void load(void)
 {
 	enum env_switch wish = env_switch();
@@ -229,8 +243,8 @@ static void load(void)
 		return;
 	if (!Py_IsInitialized && !runtime && wish != ENV_SWITCH_ON)
 		return;
-	if (&systrace_agent_anchor[0] != &anchor[0])
-		return; /* another copy was here first */
+	if (another_copy())
+		return;
 	env_read();
 	atomic_store_explicit(&agent.state, AGENT_DORMANT, memory_order_relaxed);
 	if (wish == ENV_SWITCH_ON)

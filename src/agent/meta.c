@@ -5,14 +5,13 @@
 #include "agent/identity.h"
 #include "agent/life.h"
 #include "safe/clock.h"
+#include "spool/out.h"
 #include "wire/json.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #define META_FORMAT 1
 #define META_BYTES 16384
@@ -143,31 +142,12 @@ static size_t encode(const struct io_status *status, bool ended, char *out, size
 	return w.full ? 0 : w.used;
 }
 
-static int write_whole(const char *path, const char *data, size_t bytes, struct st_err *err)
-{
-	char part[POOL_PATH + 320];
-	int ret = 0;
-	int fd;
-
-	snprintf(part, sizeof(part), "%s.part", path);
-	fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
-	if (fd < 0)
-		return err_set(err, -errno, "cannot create %s: %s", part, strerror(errno));
-	if (write(fd, data, bytes) != (ssize_t)bytes)
-		ret = err_set(err, errno ? -errno : -EIO, "cannot write %s: %s", part, strerror(errno));
-	close(fd);
-	if (!ret && rename(part, path))
-		ret = err_set(err, -errno, "cannot rename %s: %s", part, strerror(errno));
-	if (ret)
-		unlink(part);
-	return ret;
-}
-
 int meta_write(const struct io_status *status, bool ended, struct st_err *err)
 {
 	static char data[META_BYTES]; /* the io thread's alone */
 	char run[140], host[80], path[POOL_PATH + 300];
 	size_t bytes = encode(status, ended, data, sizeof(data));
+	int ret;
 
 	if (!bytes)
 		return err_set(err, -EMSGSIZE, "the meta file would be longer than %d bytes", META_BYTES);
@@ -180,5 +160,6 @@ int meta_write(const struct io_status *status, bool ended, struct st_err *err)
 		return err_set(err, -errno, "cannot make %s: %s", path, strerror(errno));
 	snprintf(path, sizeof(path), "%s/meta/%s/%s--%u--%u.json", status->dump_path, run, host, identity.rank,
 		 identity.pid);
-	return write_whole(path, data, bytes, err);
+	ret = out_replace(path, data, bytes);
+	return ret < 0 ? err_set(err, ret, "cannot write %s: %s", path, strerror(-ret)) : 0;
 }

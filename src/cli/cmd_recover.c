@@ -4,6 +4,8 @@
  * all users, each in a child that has become that user first: nothing a job left behind is trusted with root's rights.
  */
 #include "cli/command.h"
+#include "cli/term.h"
+#include "cli/term.h"
 
 #include "base/num.h"
 #include "safe/rawio.h"
@@ -42,13 +44,17 @@ struct tally {
 
 static void print_text(const struct tally *t, const struct recover_report *r)
 {
+	char dir[SPOOL_PATH_BYTES + 256],
+		text[512]; /* both are the job's words: no control characters to the terminal */
 	const char *what = t->dry_run && r->verdict == RECOVER_DONE ? "would be recovered" : verdicts[r->verdict];
 
 	printf("pid %u: %s", r->pid, what);
 	if (!t->dry_run && (r->verdict == RECOVER_DONE || r->verdict == RECOVER_CHILDREN))
 		printf(", %llu records into %llu files, %llu dropped earlier", (unsigned long long)r->records,
 		       (unsigned long long)r->files, (unsigned long long)r->dropped);
-	printf(" (%s)%s%s\n", r->dir, r->text[0] ? ": " : "", r->text);
+	snprintf(dir, sizeof(dir), "%s", r->dir);
+	snprintf(text, sizeof(text), "%s", r->text);
+	printf(" (%s)%s%s\n", term_clean(dir), text[0] ? ": " : "", term_clean(text));
 }
 
 static void print_report(void *ctx, const struct recover_report *r)

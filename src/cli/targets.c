@@ -15,7 +15,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #define LIBRARY "/libsysTrace.so"
@@ -180,10 +182,10 @@ static void look_at_environ(struct target *target, int dir)
 		place = DEFAULT_SOCKET_DIR;
 	if (*place != '/')
 		err_set(&target->err, -EINVAL, "its SYSTRACE_SOCKET_DIR=%.80s is not an absolute path", place);
-	if (strlen(place) > sizeof(target->socket) - 32)
+	if (strlen(place) > sizeof(target->socket) - 48)
 		err_set(&target->err, -ENAMETOOLONG, "its SYSTRACE_SOCKET_DIR is longer than %zu bytes",
-			sizeof(target->socket) - 32);
-	snprintf(target->socket, sizeof(target->socket), "%.*s/sysTrace_%d.sock", (int)(sizeof(target->socket) - 32),
+			sizeof(target->socket) - 48);
+	snprintf(target->socket, sizeof(target->socket), "%.*s/sysTrace_%d.sock", (int)(sizeof(target->socket) - 48),
 		 strcmp(place, "/") == 0 ? "" : place, (int)target->inner_pid);
 	snprintf(target->enable, sizeof(target->enable), "%s", enable ? enable : "");
 	free(env);
@@ -211,7 +213,7 @@ static bool same_ns(const struct ns_id *a, const struct ns_id *b)
  * Open the socket file below the process's root. Links are refused where following one could lead this program to
  * something the process itself may not reach: in containers, and for root at another user's process.
  */
-static int open_socket(struct target *target, int dir)
+static int open_socket(const struct target *target, int dir, const char *path)
 {
 	bool guarded = target->foreign || (geteuid() == 0 && target->uid != 0);
 	struct open_how how = {
@@ -225,9 +227,9 @@ static int open_socket(struct target *target, int dir)
 
 	if (root < 0)
 		return -errno;
-	fd = compat_openat2(root, target->socket, &how);
+	fd = compat_openat2(root, path, &how);
 	if (fd < 0 && (errno == ENOSYS || errno == EPERM) && !guarded)
-		fd = open(target->socket, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+		fd = open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
 	saved = errno;
 	close(root);
 	if (fd < 0)
@@ -262,17 +264,63 @@ static void socket_failed(struct target *target, int code)
 	}
 }
 
+/* Is it this process that listens there? A connection that is closed at once, made without waiting. */
+static bool listens(const struct target *target, int socket_fd)
+{
+	int fd = socket_fd < 0 ? -1 : socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	struct sockaddr_un addr = { .sun_family = AF_UNIX };
+	struct ucred peer = { 0 };
+	socklen_t len = sizeof(peer);
+
+	if (fd < 0)
+		return false;
+	snprintf(addr.sun_path, sizeof(addr.sun_path), "/proc/self/fd/%d", socket_fd);
+	if (connect(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0 ||
+	    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0)
+		peer.pid = 0;
+	close(fd);
+	return peer.pid == target->pid;
+}
+
+/*
+ * An agent whose name somebody else has (another container that shares the directory, or a squatter) adds its pid
+ * namespace. @fd: of the usual name or -errno; the same is returned, or that of the other name if it is the better one.
+ */
+static int try_other_name(struct target *target, int dir, int fd)
+{
+	char path[sizeof(target->socket)];
+	struct stat st;
+	int other;
+
+	if (fstatat(dir, "ns/pid", &st, 0) < 0)
+		return fd;
+	snprintf(path, sizeof(path), "%.*s-%llu.sock", (int)(strlen(target->socket) - strlen(".sock")), target->socket,
+		 (unsigned long long)st.st_ino);
+	other = open_socket(target, dir, path);
+	if (other < 0)
+		return fd;
+	if (fd == -ENOENT || (!listens(target, fd) && listens(target, other))) {
+		if (fd >= 0)
+			close(fd);
+		memcpy(target->socket, path, sizeof(path));
+		return other;
+	}
+	close(other);
+	return fd;
+}
+
 static void look_at_socket(struct target *target, int dir)
 {
-	int fd;
+	int fd = -1;
 
+	target->kind = TARGET_AGENT;
+	if (target->err.code == 0)
+		fd = try_other_name(target, dir, open_socket(target, dir, target->socket));
 	snprintf(target->shown, sizeof(target->shown), "%s", target->socket);
 	if (target->foreign)
 		snprintf(target->shown, sizeof(target->shown), "/proc/%d/root%s", (int)target->pid, target->socket);
-	target->kind = TARGET_AGENT;
 	if (target->err.code < 0)
 		return;
-	fd = open_socket(target, dir);
 	if (fd >= 0)
 		target->socket_fd = fd;
 	else if (fd == -ENOENT || fd == -ENOTDIR)

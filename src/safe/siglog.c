@@ -3,6 +3,7 @@
 #include "safe/siglog.h"
 
 #include "safe/clock.h"
+#include "safe/rawio.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -34,8 +35,9 @@ static struct {
 	_Atomic bool direct;
 	_Atomic uint64_t next;
 	_Atomic uint64_t lost;
-	uint64_t bytes; /* written so far; the drainer's */
-	const char *used; /* which of path */
+	_Atomic uint64_t bytes; /* written so far; several threads write while there is no drainer */
+	const char *_Atomic used; /* which of path */
+	_Atomic uint64_t ino; /* of the file that this process made or first took */
 	struct slot slot[SLOTS];
 } log_state = { .direct = true };
 
@@ -55,8 +57,9 @@ void siglog_setup(const char *path, const char *fallback, enum siglog_level lowe
 	copy_path(log_state.path[0], path);
 	copy_path(log_state.path[1], fallback);
 	log_state.lowest = lowest;
-	log_state.used = NULL;
-	log_state.bytes = 0;
+	atomic_store_explicit(&log_state.used, NULL, memory_order_relaxed);
+	atomic_store_explicit(&log_state.ino, 0, memory_order_relaxed);
+	atomic_store_explicit(&log_state.bytes, 0, memory_order_relaxed);
 }
 
 bool siglog_on(enum siglog_level level)
@@ -66,7 +69,9 @@ bool siglog_on(enum siglog_level level)
 
 const char *siglog_path(void)
 {
-	return log_state.used ? log_state.used : "";
+	const char *used = atomic_load_explicit(&log_state.used, memory_order_relaxed);
+
+	return used ? used : "";
 }
 
 /* Make the directories above @path; failures show when the file is opened. */
@@ -85,26 +90,55 @@ static void make_parents(const char *path)
 	}
 }
 
+/*
+ * A log directory may be open to others, and the name is easy to guess: a new file, or an old one that is plainly ours
+ * (no link, no pipe, no second name for somebody's file). What this process made itself stays good also where a server
+ * changes owners.
+ */
+static int open_ours(const char *path)
+{
+	const int flags = O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
+	bool made = true;
+	struct stat st;
+	int fd = open(path, flags | O_CREAT | O_EXCL, 0640);
+
+	if (fd < 0 && errno == EEXIST) {
+		made = false;
+		fd = open(path, flags);
+	}
+	if (fd < 0)
+		return -1;
+	if (sys_fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) ||
+	    (!made && st.st_ino != atomic_load_explicit(&log_state.ino, memory_order_relaxed) &&
+	     (st.st_uid != geteuid() || st.st_nlink != 1))) {
+		close(fd);
+		errno = EPERM;
+		return -1;
+	}
+	atomic_store_explicit(&log_state.ino, st.st_ino, memory_order_relaxed);
+	return fd;
+}
+
 static int log_open(void)
 {
-	const int flags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
+	const char *used = atomic_load_explicit(&log_state.used, memory_order_relaxed);
 	int i, fd;
 
-	if (log_state.used)
-		return open(log_state.used, flags, 0640);
+	if (used)
+		return open_ours(used);
 	for (i = 0; i < 2; i++) {
 		const char *path = log_state.path[i];
 
 		if (!*path)
 			continue;
-		fd = open(path, flags, 0640);
+		fd = open_ours(path);
 		if (fd < 0 && errno == ENOENT) {
 			make_parents(path);
-			fd = open(path, flags, 0640);
+			fd = open_ours(path);
 		}
 		if (fd < 0)
 			continue;
-		log_state.used = path;
+		atomic_store_explicit(&log_state.used, path, memory_order_relaxed);
 		return fd;
 	}
 	return -1;
@@ -144,10 +178,11 @@ static int format_line(char *out, enum siglog_level level, const char *tag, cons
 
 static void put_line(int fd, const char *text, int len)
 {
-	if (log_state.bytes + (uint64_t)len > LOG_MAX_BYTES || write(fd, text, (size_t)len) != len)
+	if (atomic_load_explicit(&log_state.bytes, memory_order_relaxed) + (uint64_t)len > LOG_MAX_BYTES ||
+	    write(fd, text, (size_t)len) != len)
 		atomic_fetch_add_explicit(&log_state.lost, 1, memory_order_relaxed);
 	else
-		log_state.bytes += (uint64_t)len;
+		atomic_fetch_add_explicit(&log_state.bytes, (uint64_t)len, memory_order_relaxed);
 }
 
 static void queue_line(const char *text, int len)
@@ -232,7 +267,7 @@ void siglog_drain(void)
 	if (fd < 0)
 		return;
 	lost = atomic_exchange_explicit(&log_state.lost, 0, memory_order_relaxed);
-	if (lost && log_state.bytes < LOG_MAX_BYTES) {
+	if (lost && atomic_load_explicit(&log_state.bytes, memory_order_relaxed) < LOG_MAX_BYTES) {
 		int len = format_head(text, sizeof(text), SIGLOG_WARN, "log");
 
 		len += snprintf(text + len, sizeof(text) - (size_t)len, "%llu messages lost\n",

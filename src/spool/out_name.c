@@ -89,6 +89,7 @@ static int note_identity(struct out_name *name, int fd)
 	name->dev = st.st_dev;
 	name->ino = st.st_ino;
 	name->size = (uint64_t)st.st_size;
+	name->planted = st.st_uid != geteuid() || st.st_nlink != 1;
 	return 0;
 }
 
@@ -154,11 +155,11 @@ static enum verdict judge(struct out_name *name, int fd)
 	const struct out_place *place = name->place;
 	struct whose whose;
 
-	if (!name->size)
-		return !place->owner_dead && name->ino != name->known_ino &&
-				       written_lately(name->path, "", EMPTY_QUIET_S)
-			       ? FILE_LIVE
-			       : FILE_EMPTY;
+	if (!name->size && !place->owner_dead && name->ino != name->known_ino &&
+	    written_lately(name->path, "", EMPTY_QUIET_S))
+		return FILE_LIVE;
+	if (!name->size) /* an empty one that somebody else put there would make our records theirs */
+		return name->planted ? FILE_EARLIER : FILE_EMPTY;
 	if (whose_file(fd, name->path, &whose) < 0 || !whose.known)
 		return FILE_EARLIER;
 	if (whose.host[0] && strcmp(whose.host, place->host) != 0)

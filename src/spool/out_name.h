@@ -10,6 +10,7 @@
 #include "spool/lock.h"
 #include "spool/out.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct out_name {
@@ -21,6 +22,7 @@ struct out_name {
 	char path[POOL_PATH]; /* what was found */
 	uint64_t size; /* 0: new or empty; else a file of this very process */
 	uint64_t dev, ino;
+	bool planted; /* another user's file, or one with a second name */
 	int64_t wall_minus_mono_ns; /* of an existing file */
 };
 

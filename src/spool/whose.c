@@ -82,6 +82,20 @@ static void from_json(const char *text, struct whose *whose)
 	whose->known = true;
 }
 
+/* A sidecar, as far as it fits; a link or a pipe in its place is left alone. */
+static void read_sidecar(const char *path, char *text, size_t room)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	struct stat st;
+	ssize_t n = -1;
+
+	if (fd >= 0 && !sys_fstat(fd, &st) && S_ISREG(st.st_mode))
+		n = sys_pread_all(fd, text, room - 1, 0);
+	if (fd >= 0)
+		close(fd);
+	text[n > 0 ? n : 0] = 0;
+}
+
 int whose_file(int fd, const char *path, struct whose *whose)
 {
 	static char head[HEAD_BYTES];
@@ -96,7 +110,7 @@ int whose_file(int fd, const char *path, struct whose *whose)
 		from_json(head, whose);
 	} else if (!strncmp(head, "Flag,", 5)) {
 		snprintf(sidecar, sizeof(sidecar), "%s.meta.json", path);
-		sys_read_file(sidecar, head, sizeof(head));
+		read_sidecar(sidecar, head, sizeof(head));
 		from_json(head, whose);
 	} else {
 		from_pb(head, (size_t)n, whose);

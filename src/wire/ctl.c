@@ -139,7 +139,8 @@ int ctl_frame_decode(const void *data, struct ctl_frame *frame)
 		.payload_bytes = get_u32(at + 8),
 		.sequence = get_u32(at + 12),
 	};
-	if (frame->version + 1 < CTL_VERSION || frame->version > CTL_VERSION + 1)
+	if (frame->version + 1 < CTL_VERSION ||
+	    frame->version > CTL_VERSION + 1) /* promoted to int: 65535 + 1 is no 0 */
 		return -EPROTONOSUPPORT;
 	if (frame->payload_bytes > CTL_MAX_PAYLOAD)
 		return -EMSGSIZE;

@@ -15,7 +15,9 @@
 #include <stdint.h>
 
 #define CTL_MAGIC 0x43725473u
+#ifndef CTL_VERSION /* tests build neighbours with -DCTL_VERSION=N */
 #define CTL_VERSION 1
+#endif
 #define CTL_FRAME_BYTES 16
 #define CTL_MAX_PAYLOAD (256u * 1024u)
 #define CTL_MAX_ENTRIES 4096

@@ -41,7 +41,9 @@ class Answer:
         while at < len(data):
             key_len, value_len = struct.unpack_from("<HI", data, at)
             at += 6
-            self.entries.append((data[at:at + key_len].decode(), data[at + key_len:at + key_len + value_len].decode()))
+            # a refusal repeats what it was sent, whatever bytes that were
+            self.entries.append((data[at:at + key_len].decode(),
+                                 data[at + key_len:at + key_len + value_len].decode(errors="replace")))
             at += key_len + value_len
         self.code = int(self.get("code", "-999"))
         self.text = self.get("text", "")
