@@ -75,7 +75,8 @@ struct systrace_ftrace; /* a running recording */
  * @error, @error_bytes: text for people when it fails; may be NULL, 0
  *
  * Starts a thread (native) or a child (trace-cmd), which systrace_ftrace_stop() ends. Left-overs of recorders that were
- * killed are removed first. Not from signal handlers; calls for one recording must not overlap.
+ * killed are removed first. Not from signal handlers; calls for one recording must not overlap. With trace-cmd the calling
+ * thread must live as long as the recording: trace-cmd is told to save and end when it dies.
  *
  * Return: the recording, or NULL with errno: EPERM not root, ENODEV no tracefs, EINVAL bad option, ENOENT no such
  * directory, CPU or event, ENOSPC, ...

@@ -16,6 +16,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <time.h>
 #include <unistd.h>
@@ -37,7 +38,7 @@ static const struct option_spec record_options[] = {
 	{ "futex", 0, OPT_FLAG, NULL, NULL, "futex system calls" },
 	{ "event", 'e', OPT_TEXT, "GROUP/NAME", NULL, "one more event, or a whole GROUP; may be repeated" },
 	{ "NSpid", 0, OPT_FLAG, NULL, NULL,
-	  "write pid_mapping.json beside it: the pids that tasks of containers have inside" },
+	  "write pid_mapping.json as well: the pids that tasks of containers have inside" },
 	{ "pid-map-period", 0, OPT_U64, "SECONDS", "10", "how often --NSpid reads them again; 0: at start and end" },
 	{ "pid-map", 0, OPT_TEXT, "FILE", "pid_mapping.json", "where --NSpid writes" },
 	{ "instance", 0, OPT_TEXT, "NAME", NULL, "name of the tracing instance (default: systrace-PID-...)" },
@@ -254,6 +255,17 @@ static int take_signals(void)
 	return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
+/* Two descriptors per CPU: the usual limit of 1024 is too low for the largest machines. */
+static void raise_file_limit(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur == limit.rlim_max)
+		return;
+	limit.rlim_cur = limit.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 /* --- the command -------------------------------------------------------------------------------------------------- */
 
 static void print_result(const struct options *opts, const struct systrace_ftrace_status *status)
@@ -275,6 +287,7 @@ static int record(const struct options *opts, struct session *session, const str
 	char error[512] = "";
 	int ret;
 
+	raise_file_limit();
 	session->signals = take_signals();
 	if (session->signals < 0)
 		return cmd_error("signalfd: %s", strerror(errno));

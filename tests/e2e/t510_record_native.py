@@ -87,13 +87,55 @@ def test_raw_pages():
     same_events_as_trace_cmd("none")
 
 
+def text_events(text):
+    """{cpu: [(task, microseconds, event with its fields)]} of the kernel's text or of trace-cmd report -N -t."""
+    events = {}
+    for line in text.splitlines():
+        match = re.match(r" *(\S.*?-\d+) +\[(\d+)\] +(?:[^ \d]\S* +)?(\d+)\.(\d{6,9}): +(\w+): +(.*)$", line)
+        if match:
+            task, cpu, seconds, part, name, fields = match.groups()
+            nano = int(seconds + part.ljust(9, "0"))
+            events.setdefault(int(cpu), []).append((task, (nano + 500) // 1000, name, fields.strip()))  # as the kernel rounds
+    return events
+
+
+def test_same_as_the_kernels_text():
+    """Event for event and field for field: the recorder is stopped, the kernel's text read, then the rest recorded."""
+    require("trace-cmd")
+    with ft.Unchanged():
+        process = started("--output=text.dat", "--event=raw_syscalls")
+        process.send_signal(signal.SIGSTOP)
+        instance = [n for n in ft.own_instances() if n.startswith("systrace-%d-" % process.pid)][0]
+        subprocess.run(["sh", "-c", "for i in 1 2 3 4 5 6 7 8 9 10; do ls / >/dev/null; done"], check=True)
+        ft.write("instances/%s/tracing_on" % instance, "0")
+        want = text_events(ft.read("instances/%s/trace" % instance))
+        process.send_signal(signal.SIGCONT)
+        ended(process)
+    got = text_events("\n".join(ft.report(path("text.dat"), "-N", "-t")))
+    check(sum(map(len, want.values())) > 1000, "hardly any events: %d" % sum(map(len, want.values())))
+    compared = renamed = 0
+    for cpu, events in want.items():
+        mine = got[cpu][-len(events):]
+        for ours, kernels in zip(mine, events):
+            check_equal(ours[0].rpartition("-")[2], kernels[0].rpartition("-")[2], "pid of %r" % (kernels,))
+            renamed += "<...>" not in kernels[0] and ours[0] != kernels[0]  # the kernel remembers 128 names only
+            check_equal(ours[1:3], kernels[1:3], "event on CPU %d" % cpu)
+            if kernels[2].startswith("sched") or kernels[2].startswith(("irq", "softirq")):
+                check_equal(re.sub(r"0*(\d)", r"\1", ours[3]), re.sub(r"0*(\d)", r"\1", kernels[3]), "fields of %r" % (kernels,))
+                compared += 1
+    check(renamed * 20 <= sum(map(len, want.values())), "%d events with another name of the task" % renamed)
+    check(compared > 100, "fields of only %d events compared" % compared)
+
+
 def test_names_of_tasks():
     """Tasks that do not run meanwhile are known by name, too."""
     require("trace-cmd")
     sleeper = start(["sleep", "1000"])
     ended(started("--output=names.dat"))
     with open(path("names.dat"), "rb") as f:
-        check(b"\n%d sleep\n" % sleeper.pid in f.read(), "the sleeping task has no name in the file")
+        data = f.read()
+    check(b"\n%d sleep\n" % sleeper.pid in data, "the sleeping task has no name in the file")
+    check(not re.search(rb"\n\d+ kworker/\w+:\w+[-+]", data), "a worker's name with what it worked on")
 
 
 def test_one_cpu():
@@ -281,6 +323,6 @@ def test_pid_map():
     check_equal(rows[str(os.getpid())]["NSpid"], "", "a task outside of namespaces")
 
 
-main(test_zstd, test_raw_pages, test_names_of_tasks, test_one_cpu, test_groups_and_events, test_signals_save,
+main(test_zstd, test_raw_pages, test_same_as_the_kernels_text, test_names_of_tasks, test_one_cpu, test_groups_and_events, test_signals_save,
      test_record_time, test_killed, test_living_recorder_stays, test_named_instance, test_losses, test_disk_without_room,
      test_disk_runs_full, test_bad_options, test_without_root, test_tracefs_not_mounted, test_pid_map)

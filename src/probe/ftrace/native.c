@@ -228,7 +228,7 @@ static int native_start(struct recording *rec, struct st_err *err)
 	if (ret == 0)
 		ret = start_thread(native, err);
 	if (ret == 0) {
-		task_names_scan(&native->names);
+		task_names_scan(&native->names, &rec->fs);
 		ret = instance_on(in, true, err);
 	}
 	if (ret < 0) {
@@ -303,7 +303,7 @@ static int write_file(struct recording *rec, struct native *native, uint64_t *by
 		return fd;
 	if (source.cpu_count <= in->cpus[in->cpu_count - 1])
 		source.cpu_count = in->cpus[in->cpu_count - 1] + 1;
-	source.cmdlines = cmdlines = task_names_text(&native->names, &rec->fs);
+	source.cmdlines = cmdlines = task_names_text(&native->names);
 	source.cpustat = stats = stats_text(in);
 	if (cmdlines && stats)
 		ret = file_read(in->fd, "trace_clock", &clocks, NULL);
@@ -327,6 +327,7 @@ static int native_stop(struct recording *rec, struct systrace_ftrace_status *sta
 	int ret, one;
 
 	ret = instance_on(&native->instance, false, err);
+	task_names_scan(&native->names, &rec->fs); /* now: later some tasks have other names */
 	stop_thread(native);
 	native_status(rec, status);
 	if (status->failed && ret == 0)

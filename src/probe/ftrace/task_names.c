@@ -32,19 +32,22 @@ static void add(struct task_names *names, int32_t pid, const char *comm, size_t 
 		row->comm[i] = comm[i] == '\n' ? '?' : comm[i]; /* lines of the table end with it */
 }
 
+/* /proc shows what a worker works on behind its name ("kworker/u8:3-events"); the events have the name alone. */
+static size_t name_bytes(const char *comm)
+{
+	const char *colon = strncmp(comm, "kworker/", 8) == 0 ? strchr(comm, ':') : NULL;
+
+	return colon ? (size_t)(colon - comm) + strcspn(colon, "-+") : strlen(comm);
+}
+
 static int add_task(void *ctx, int32_t pid, int32_t tid)
 {
 	char path[64], comm[32];
 
 	snprintf(path, sizeof(path), "/proc/%" PRId32 "/task/%" PRId32 "/comm", pid, tid);
 	if (file_read_line(AT_FDCWD, path, comm, sizeof(comm)) == 0 && comm[0])
-		add(ctx, tid, comm, strlen(comm));
+		add(ctx, tid, comm, name_bytes(comm));
 	return 0;
-}
-
-void task_names_scan(struct task_names *names)
-{
-	proc_tasks(add_task, names);
 }
 
 /* "PID comm" lines of the kernel; <...> means that it has forgotten. */
@@ -64,6 +67,12 @@ static void add_saved(struct task_names *names, const struct tracefs *fs)
 	free(text);
 }
 
+void task_names_scan(struct task_names *names, const struct tracefs *fs)
+{
+	add_saved(names, fs); /* also tasks that have ended; of the others /proc is newer */
+	proc_tasks(add_task, names);
+}
+
 /* By pid; among equal ones by the order of adding, so that the newest comes last. */
 static int by_pid(const void *a, const void *b)
 {
@@ -74,15 +83,13 @@ static int by_pid(const void *a, const void *b)
 	return *left < *right ? -1 : *left > *right; /* position in the table = order of adding */
 }
 
-char *task_names_text(struct task_names *names, const struct tracefs *fs)
+char *task_names_text(const struct task_names *names)
 {
 	const struct task_name **order;
 	char *text = NULL;
 	size_t bytes;
 	FILE *out;
 
-	add_saved(names, fs);
-	task_names_scan(names);
 	order = calloc(names->count + 1, sizeof(*order));
 	out = order ? open_memstream(&text, &bytes) : NULL;
 	if (!out) {

@@ -19,11 +19,11 @@ struct task_names {
 	bool failed; /* out of memory: names are missing, the recording is not the worse for it */
 };
 
-/** task_names_scan - note the names of all tasks that /proc shows. */
-void task_names_scan(struct task_names *names);
+/** task_names_scan - note the names of all tasks that the kernel remembers or /proc shows now. */
+void task_names_scan(struct task_names *names, const struct tracefs *fs);
 
-/** task_names_text - scan again, add saved_cmdlines, and write lines "PID comm"; the newest name wins. malloc()ed, NULL. */
-char *task_names_text(struct task_names *names, const struct tracefs *fs);
+/** task_names_text - lines "PID comm", of each task the newest name. malloc()ed; NULL: no memory. */
+char *task_names_text(const struct task_names *names);
 
 void task_names_fini(struct task_names *names);
 
