@@ -129,6 +129,23 @@ static bool written_lately(const char *path, const char *suffix, int64_t quiet_s
 	       (int64_t)(clock_ns(CLOCK_REALTIME) / 1000000000u) - st.st_mtim.tv_sec < quiet_s;
 }
 
+/* The companion may be another process's: of the one that asks, for example. */
+static bool same_writer(const char *path, const char *suffix, const struct whose *whose)
+{
+	char other[POOL_PATH + 16];
+	struct whose its = { 0 };
+	int fd;
+
+	snprintf(other, sizeof(other), "%s%s", path, suffix);
+	fd = open(other, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	if (fd < 0)
+		return false;
+	whose_file(fd, other, &its);
+	close(fd);
+	return its.known && its.pid == whose->pid && its.proc_start == whose->proc_start &&
+	       !strcmp(its.boot_id, whose->boot_id);
+}
+
 /*
  * Does the process that wrote the file live? We own the name's lock, but a container may have a spool of its own, and a
  * host of the same name another boot: then what it writes tells. It may be quiet in one file, not in all of them.
@@ -146,8 +163,8 @@ static bool writer_lives(const char *path, const struct whose *whose)
 		if (life != OWNER_UNKNOWN)
 			return life == OWNER_ALIVE;
 	}
-	return written_lately(path, "", QUIET_S) || written_lately(path, ".ext.json", QUIET_S) ||
-	       written_lately(path, ".meta.json", QUIET_S);
+	return written_lately(path, "", QUIET_S) || written_lately(path, ".meta.json", QUIET_S) ||
+	       (same_writer(path, ".ext.json", whose) && written_lately(path, ".ext.json", QUIET_S));
 }
 
 static enum verdict judge(struct out_name *name, int fd)
