@@ -23,6 +23,7 @@
 	C(record)   \
 	C(pidmap)   \
 	C(recover)  \
+	C(collect)  \
 	C(doctor)
 
 /* The kinds of `systrace convert`, likewise: C(name) is cmd_convert_<name> of cmd_convert_<name>.c. */

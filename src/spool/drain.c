@@ -1130,13 +1130,17 @@ void drain_note(struct pool *pool, const char *format, ...)
 int drain_redirect(struct drain *d, const char *dump_path, struct st_err *err)
 {
 	struct out_place *place = &d->env.place;
+	struct st_err ignored;
 	int i;
 
 	if (dump_path[0] != '/' || strlen(dump_path) >= POOL_PATH / 2)
 		return err_set(err, -ENAMETOOLONG, "%s: not an absolute path of less than %d bytes", dump_path,
 			       POOL_PATH / 2);
-	for (i = 0; i < d->sink_count; i++)
+	for (i = 0; i < d->sink_count; i++) {
+		/* a closed segment: what follows elsewhere under the same name is then seen to come after it */
+		out_rotate(&d->sinks[i].out, &ignored);
 		out_close(&d->sinks[i].out);
+	}
 	snprintf(place->dump_path, sizeof(place->dump_path), "%s", dump_path);
 	snprintf(d->pool->head->dump_path, sizeof(d->pool->head->dump_path), "%s", dump_path);
 	return 0;

@@ -117,7 +117,7 @@ int drain_dump_flight(struct drain *d, uint64_t since_ns, struct st_err *err);
 /**
  * drain_redirect - from now on new files go below @dump_path (slow or remote file system: local segments)
  *
- * The live files are closed as they are. Context: the drain's thread. Return: 0, -ENAMETOOLONG.
+ * The live files become closed segments. Context: the drain's thread. Return: 0, -ENAMETOOLONG.
  */
 int drain_redirect(struct drain *d, const char *dump_path, struct st_err *err);
 

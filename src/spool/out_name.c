@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* Names of output files; see out_name.h. */
 #include "spool/out_name.h"
-#include "safe/clock.h"
 #include "safe/rawio.h"
-#include "spool/owner.h"
 #include "spool/whose.h"
 
 #include <errno.h>
@@ -17,7 +15,6 @@
 #define RENAME_NOREPLACE 1
 #endif
 #define NAME_TRIES 8
-#define QUIET_S 180 /* whoever writes a file writes at least a clock snapshot a minute */
 #define EMPTY_QUIET_S 10 /* a file is empty for as long as its first batch takes */
 
 int out_rename(const char *from, const char *to)
@@ -119,61 +116,12 @@ int out_name_afresh(struct out_name *name, struct st_err *err)
 
 enum verdict { FILE_EMPTY, FILE_OURS, FILE_EARLIER, FILE_OTHER_HOST, FILE_LIVE };
 
-static bool written_lately(const char *path, const char *suffix, int64_t quiet_s)
-{
-	char other[POOL_PATH + 16];
-	struct stat st;
-
-	snprintf(other, sizeof(other), "%s%s", path, suffix);
-	return sys_lstat(other, &st) == 0 &&
-	       (int64_t)(clock_ns(CLOCK_REALTIME) / 1000000000u) - st.st_mtim.tv_sec < quiet_s;
-}
-
-/* The companion may be another process's: of the one that asks, for example. */
-static bool same_writer(const char *path, const char *suffix, const struct whose *whose)
-{
-	char other[POOL_PATH + 16];
-	struct whose its = { 0 };
-	int fd;
-
-	snprintf(other, sizeof(other), "%s%s", path, suffix);
-	fd = open(other, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-	if (fd < 0)
-		return false;
-	whose_file(fd, other, &its);
-	close(fd);
-	return its.known && its.pid == whose->pid && its.proc_start == whose->proc_start &&
-	       !strcmp(its.boot_id, whose->boot_id);
-}
-
-/*
- * Does the process that wrote the file live? We own the name's lock, but a container may have a spool of its own, and a
- * host of the same name another boot: then what it writes tells. It may be quiet in one file, not in all of them.
- */
-static bool writer_lives(const char *path, const struct whose *whose)
-{
-	struct owner owner = { .pidns = whose->pidns, .pid = whose->pid, .start = whose->proc_start };
-	struct owner self;
-
-	snprintf(owner.boot_id, sizeof(owner.boot_id), "%s", whose->boot_id);
-	owner_self(&self);
-	if (!strcmp(owner.boot_id, self.boot_id)) {
-		enum owner_life life = owner_life(&owner);
-
-		if (life != OWNER_UNKNOWN)
-			return life == OWNER_ALIVE;
-	}
-	return written_lately(path, "", QUIET_S) || written_lately(path, ".meta.json", QUIET_S) ||
-	       (same_writer(path, ".ext.json", whose) && written_lately(path, ".ext.json", QUIET_S));
-}
-
 static enum verdict judge(struct out_name *name, int fd)
 {
 	const struct out_place *place = name->place;
 	struct whose whose;
 
-	if (!name->size && !place->owner_dead && name->ino != name->known_ino &&
-	    written_lately(name->path, "", EMPTY_QUIET_S))
+	if (!name->size && !place->owner_dead && name->ino != name->known_ino && whose_fresh(name->path, EMPTY_QUIET_S))
 		return FILE_LIVE;
 	if (!name->size) /* an empty one that somebody else put there would make our records theirs */
 		return name->planted ? FILE_EARLIER : FILE_EMPTY;
@@ -183,7 +131,7 @@ static enum verdict judge(struct out_name *name, int fd)
 		return FILE_OTHER_HOST;
 	if (whose.pid != place->pid || whose.proc_start != place->proc_start ||
 	    strcmp(whose.boot_id, place->boot_id) != 0)
-		return writer_lives(name->path, &whose) ? FILE_LIVE : FILE_EARLIER;
+		return whose_writes(name->path, &whose) ? FILE_LIVE : FILE_EARLIER;
 	if (name->ino != name->known_ino)
 		return FILE_EARLIER; /* from before an exec */
 	name->wall_minus_mono_ns = whose.wall_minus_mono_ns;

@@ -2,7 +2,9 @@
 /* Origin of an existing file; see whose.h. */
 #include "spool/whose.h"
 #include "safe/pool.h"
+#include "safe/clock.h"
 #include "safe/rawio.h"
+#include "spool/owner.h"
 #include "wire/messages.h"
 
 #include <fcntl.h>
@@ -12,6 +14,7 @@
 #include <unistd.h>
 
 #define HEAD_BYTES (64u * 1024u)
+#define QUIET_S 180 /* whoever writes a file writes at least a clock snapshot a minute */
 
 static void copy_text(char *to, size_t room, struct msg_text text)
 {
@@ -116,4 +119,52 @@ int whose_file(int fd, const char *path, struct whose *whose)
 		from_pb(head, (size_t)n, whose);
 	}
 	return 0;
+}
+
+bool whose_same(const struct whose *a, const struct whose *b)
+{
+	return a->known && b->known && a->pid == b->pid && a->proc_start == b->proc_start &&
+	       !strcmp(a->boot_id, b->boot_id);
+}
+
+bool whose_fresh(const char *path, uint32_t seconds)
+{
+	struct stat st;
+
+	return sys_lstat(path, &st) == 0 &&
+	       (int64_t)(clock_ns(CLOCK_REALTIME) / 1000000000u) - st.st_mtim.tv_sec < (int64_t)seconds;
+}
+
+/* The companion counts when it is the same process's: it may be that of the one who asks. */
+static bool companion_fresh(const char *path, const struct whose *whose)
+{
+	char companion[POOL_PATH + 16];
+	struct whose its = { 0 };
+	int fd;
+
+	snprintf(companion, sizeof(companion), "%s.ext.json", path);
+	fd = open(companion, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	if (fd < 0)
+		return false;
+	whose_file(fd, companion, &its);
+	close(fd);
+	return whose_same(whose, &its) && whose_fresh(companion, QUIET_S);
+}
+
+bool whose_writes(const char *path, const struct whose *whose)
+{
+	struct owner owner = { .pidns = whose->pidns, .pid = whose->pid, .start = whose->proc_start };
+	char sidecar[POOL_PATH + 16];
+	struct owner self;
+
+	snprintf(owner.boot_id, sizeof(owner.boot_id), "%s", whose->boot_id);
+	owner_self(&self);
+	if (whose->known && !strcmp(owner.boot_id, self.boot_id)) {
+		enum owner_life life = owner_life(&owner);
+
+		if (life != OWNER_UNKNOWN)
+			return life == OWNER_ALIVE;
+	}
+	snprintf(sidecar, sizeof(sidecar), "%s.meta.json", path);
+	return whose_fresh(path, QUIET_S) || whose_fresh(sidecar, QUIET_S) || companion_fresh(path, whose);
 }
