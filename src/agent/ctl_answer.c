@@ -124,6 +124,24 @@ static void lower(char *out, size_t room, const char *name)
 	out[i] = 0;
 }
 
+static void put_plugin_cost(struct ctl_msg *answer, const char *name, const struct plugin_frame_status *status)
+{
+	char key[64];
+
+	snprintf(key, sizeof(key), "plugin.%s.calls", name);
+	ctl_add_u64(answer, key, status->calls);
+	snprintf(key, sizeof(key), "plugin.%s.bytes", name);
+	ctl_add_u64(answer, key, status->bytes);
+	snprintf(key, sizeof(key), "plugin.%s.cost_ns", name);
+	ctl_add_u64(answer, key, status->cost_ns);
+	snprintf(key, sizeof(key), "plugin.%s.cost_pct", name);
+	ctl_addf(answer, key, "%.3f", status->cost_pct);
+	if (!status->backed_off[0])
+		return;
+	snprintf(key, sizeof(key), "plugin.%s.backed_off", name);
+	ctl_add(answer, key, status->backed_off);
+}
+
 static void put_plugin(struct ctl_msg *answer, enum plugin_id id)
 {
 	static const char *const states[] = { [FRAME_OFF] = "off", [FRAME_WAITING] = "waiting", [FRAME_ON] = "on" };
@@ -154,6 +172,8 @@ static void put_plugin(struct ctl_msg *answer, enum plugin_id id)
 		snprintf(key, sizeof(key), "plugin.%s.text", name);
 		ctl_add(answer, key, status.text);
 	}
+	if (agent_plugins[id]->calls)
+		put_plugin_cost(answer, name, &status);
 }
 
 static void put_output(struct ctl_msg *answer, const struct io_status *io)

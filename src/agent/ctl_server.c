@@ -41,6 +41,7 @@
 
 struct client {
 	int fd; /* -1 = slot free */
+	ino_t socket; /* inode of the descriptor */
 	uint64_t deadline_ns;
 	uint64_t turn; /* n-th request of all clients, or connection: who came first where deadlines are the same */
 	uint32_t used; /* bytes of the request so far */
@@ -54,6 +55,7 @@ struct client {
 
 static struct {
 	int fd;
+	ino_t socket; /* inode of the descriptor; .ino is the name's */
 	char path[sizeof(((struct sockaddr_un *)0)->sun_path) + 512];
 	dev_t dev;
 	ino_t ino;
@@ -71,6 +73,25 @@ const char *ctl_socket_path(void)
 	return ctl.fd >= 0 ? ctl.path : "";
 }
 
+static ino_t inode_of(int fd)
+{
+	struct stat st;
+
+	return sys_fstat(fd, &st) ? 0 : st.st_ino;
+}
+
+/* Where our threads share the job's descriptor table, the job may have closed ours and opened another of that number. */
+static bool still_ours(int fd, ino_t socket)
+{
+	return fd >= 0 && (threads_own_files() || inode_of(fd) == socket);
+}
+
+static void close_ours(int fd, ino_t socket)
+{
+	if (still_ours(fd, socket))
+		close(fd);
+}
+
 static void *pages(size_t bytes)
 {
 	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -80,17 +101,12 @@ static void *pages(size_t bytes)
 
 /* --- the socket's name ----------------------------------------------------------------------------------------------- */
 
-/* A path longer than sun_path goes through the directory's descriptor. @dir: -1, or that descriptor; the caller closes. */
-static int address_of(const char *path, struct sockaddr_un *addr, int *dir)
+/* Through the directory's descriptor; not inlined, since exit() inside a signal handler may have a tiny stack. */
+static __attribute__((noinline)) int long_address_of(const char *path, struct sockaddr_un *addr, int *dir)
 {
 	const char *name = strrchr(path, '/') + 1;
 	char parent[512];
 
-	*addr = (struct sockaddr_un){ .sun_family = AF_UNIX };
-	if (strlen(path) < sizeof(addr->sun_path)) {
-		strcpy(addr->sun_path, path);
-		return 0;
-	}
 	snprintf(parent, sizeof(parent), "%.*s", (int)(name - path), path);
 	*dir = open(parent, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (*dir < 0)
@@ -98,6 +114,16 @@ static int address_of(const char *path, struct sockaddr_un *addr, int *dir)
 	if (snprintf(addr->sun_path, sizeof(addr->sun_path), "/proc/thread-self/fd/%d/%s", *dir, name) >=
 	    (int)sizeof(addr->sun_path))
 		return -ENAMETOOLONG;
+	return 0;
+}
+
+/* For a path longer than sun_path @dir, which is -1 before, gets a descriptor; the caller closes it. */
+static int address_of(const char *path, struct sockaddr_un *addr, int *dir)
+{
+	*addr = (struct sockaddr_un){ .sun_family = AF_UNIX };
+	if (strlen(path) >= sizeof(addr->sun_path))
+		return long_address_of(path, addr, dir);
+	strcpy(addr->sun_path, path);
 	return 0;
 }
 
@@ -205,6 +231,7 @@ static void open_socket(void)
 		ctl.dev = st.st_dev;
 		ctl.ino = st.st_ino;
 	}
+	ctl.socket = inode_of(fd);
 	ctl.fd = fd;
 }
 
@@ -218,13 +245,17 @@ static bool name_is_ours(void)
 /* Cleaners of /tmp remove sockets, too. */
 static void keep_socket(uint64_t now_ns)
 {
+	if (ctl.fd >= 0 && !still_ours(ctl.fd, ctl.socket)) {
+		ctl.fd = -1;
+		ctl.reopen_ns = 0;
+	}
 	if (now_ns < ctl.reopen_ns)
 		return;
 	ctl.reopen_ns = now_ns + REOPEN_NS;
 	if (ctl.fd >= 0) {
 		if (name_is_ours())
 			return;
-		close(ctl.fd);
+		close_ours(ctl.fd, ctl.socket);
 		ctl.fd = -1;
 	}
 	open_socket();
@@ -286,8 +317,7 @@ static void hang_up(struct client *c)
 {
 	drop_big(c);
 	drop_out(c);
-	if (c->fd >= 0)
-		close(c->fd);
+	close_ours(c->fd, c->socket);
 	c->fd = -1;
 	c->used = 0;
 	c->wait.waits = false;
@@ -385,6 +415,7 @@ static bool accept_client(uint64_t now_ns)
 		return true;
 	}
 	c->fd = fd;
+	c->socket = inode_of(fd);
 	c->used = 0;
 	c->turn = ctl.turns++;
 	c->deadline_ns = now_ns + CLIENT_LIMIT_NS;
@@ -524,6 +555,10 @@ static void check_client(struct client *c, short events, uint64_t now_ns)
 
 	if (c->fd < 0)
 		return;
+	if (!still_ours(c->fd, c->socket)) {
+		hang_up(c);
+		return;
+	}
 	if (c->wait.waits) {
 		if (io_done(c->wait.ticket, &result))
 			wait_over(c, &result);
@@ -597,6 +632,8 @@ static void loop_once(void)
 	plugin_frame_tick(now_ns);
 	for (i = 0; i < CLIENTS; i++)
 		check_client(&ctl.client[i], at[i] >= 0 ? fds[at[i]].revents : 0, now_ns);
+	if (!still_ours(ctl.fd, ctl.socket))
+		return;
 	for (i = 0; i < CLIENTS / 2 && fds[0].revents && accept_client(now_ns); i++)
 		;
 }
@@ -642,7 +679,6 @@ void ctl_run(void)
 		unlink(ctl.path);
 	for (i = 0; i < CLIENTS; i++)
 		hang_up(&ctl.client[i]);
-	if (ctl.fd >= 0)
-		close(ctl.fd);
+	close_ours(ctl.fd, ctl.socket);
 	ctl.fd = -1;
 }

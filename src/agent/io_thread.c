@@ -35,7 +35,6 @@ static struct {
 	_Atomic uint32_t asked; /* tickets given */
 	_Atomic uint32_t done; /* highest ticket fulfilled */
 	_Atomic uint32_t wishes; /* enum io_wish, or-ed */
-	_Atomic bool all_written;
 	uint64_t meta_ns; /* when the meta file was written last, 0 = never */
 	int meta_files;
 	bool meta_failed; /* said once */
@@ -74,11 +73,6 @@ void io_status(struct io_status *status)
 	pthread_mutex_unlock(&io.lock);
 }
 
-bool io_all_written(void)
-{
-	return atomic_load_explicit(&io.all_written, memory_order_acquire);
-}
-
 void io_after_fork(void)
 {
 	pthread_mutex_init(&io.lock, NULL);
@@ -91,7 +85,6 @@ void io_after_fork(void)
 	io.local = false;
 	atomic_store_explicit(&io.done, atomic_load_explicit(&io.asked, memory_order_relaxed), memory_order_relaxed);
 	atomic_store_explicit(&io.wishes, 0, memory_order_relaxed);
-	atomic_store_explicit(&io.all_written, false, memory_order_relaxed);
 }
 
 /* --- before recording begins ----------------------------------------------------------------------------------------- */
@@ -431,6 +424,7 @@ static bool recording(void)
 void io_run(void)
 {
 	uint64_t sleep_ns = FLUSH_NS;
+	bool all_written;
 	int tries;
 
 	announce();
@@ -453,10 +447,12 @@ void io_run(void)
 			break;
 	}
 	write_meta(true);
-	atomic_store_explicit(&io.all_written, !recording() || !drain_pending(&agent.pool), memory_order_release);
+	all_written = !recording() || !drain_pending(&agent.pool);
 	drain_free(io.drain);
 	io.drain = NULL;
 	siglog(SIGLOG_INFO, "agent", "ended: %llu records written, %llu dropped",
 	       (unsigned long long)io.status.drain.records, (unsigned long long)io.status.drain.dropped);
 	siglog_drain();
+	if (all_written && agent_state() == AGENT_STOPPING)
+		spool_remove(&life.spool);
 }

@@ -49,9 +49,6 @@ struct io_status {
 /** io_status - copy it. Context: thread. */
 void io_status(struct io_status *status);
 
-/** io_all_written - has the thread ended with nothing left in the pool? Context: after it has ended. */
-bool io_all_written(void);
-
 /** io_after_fork - forget the parent's drain; its descriptors are not in this process. Context: fork. */
 void io_after_fork(void);
 

@@ -72,10 +72,13 @@ bool life_is_child(void)
 	return guard && atomic_load_explicit(&guard->generation, memory_order_relaxed) != 1;
 }
 
-/* For the exit path: also right in a child that shares our memory (vfork), and where nothing was wiped. */
+/*
+ * For the exit path: also right in a child that shares our memory (vfork), and where nothing was wiped. The pid alone is
+ * not enough: a child in a pid namespace of its own may have the very number that we have in ours (1, in a container).
+ */
 static bool other_process(void)
 {
-	return life.pid && life.pid != (uint32_t)syscall(SYS_getpid);
+	return life_is_child() || (life.pid && life.pid != (uint32_t)syscall(SYS_getpid));
 }
 
 /* --- start ----------------------------------------------------------------------------------------------------------- */
@@ -132,15 +135,25 @@ int life_threads_start(void)
 	return 0;
 }
 
+/* Nothing runs: what was queued for the io thread goes out here. */
+static bool give_up(void)
+{
+	siglog_direct(true);
+	siglog_drain();
+	return false;
+}
+
 static bool start(enum agent_reason reason)
 {
 	identity_start();
 	life.pid = identity.pid;
 	life_log_setup();
+	/* queued from the first line on: a thread of the job's may close our descriptor between open and write */
+	siglog_direct(false);
 	env_complain();
 	atomic_store_explicit(&life.start_reason, reason, memory_order_relaxed);
 	if (make_pool() < 0)
-		return false;
+		return give_up();
 	if (env.python_tracing)
 		pool_switch(&agent.pool, PLUGIN_BIT_STAGES, true);
 	pool_switch(&agent.pool, PLUGIN_BIT_COMM, true);
@@ -148,7 +161,7 @@ static bool start(enum agent_reason reason)
 	if (life_threads_start() < 0) {
 		pool_switch(&agent.pool, PLUGIN_BIT_STAGES | PLUGIN_BIT_COMM, false);
 		spool_remove(&life.spool);
-		return false;
+		return give_up();
 	}
 	return true;
 }
@@ -279,9 +292,9 @@ void life_end(void)
 	thread_stop(THREAD_CTL);
 	ctl_stop();
 	thread_stop(THREAD_IO);
+	/* the io thread removes the spool; here the stack may be that of a signal handler, and tiny */
 	thread_wait_end(THREAD_CTL, deadline_ns);
-	if (thread_wait_end(THREAD_IO, deadline_ns) && io_all_written())
-		spool_remove(&life.spool);
+	thread_wait_end(THREAD_IO, deadline_ns);
 	siglog_direct(true);
 }
 

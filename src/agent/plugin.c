@@ -3,6 +3,8 @@
 #include "agent/plugin_frame.h"
 
 #include "agent/agent.h"
+#include "agent/budget.h"
+#include "agent/env.h"
 #include "agent/io_thread.h"
 #include "safe/clock.h"
 #include "safe/siglog.h"
@@ -29,6 +31,11 @@ struct frame {
 	uint64_t begun_ns;
 	uint64_t end_ns; /* CLOCK_MONOTONIC, UINT64_MAX = not by time */
 	uint64_t end_step; /* first step that is not recorded, UINT64_MAX = not by step */
+	struct budget budget; /* the running window */
+	uint64_t calls, cost_ns, bytes; /* since it was switched on, whole windows */
+	double cost_pct; /* of the last whole window */
+	unsigned int level; /* how often it has backed off; 0 = not */
+	char backed_off[96]; /* what holds since; "" = nothing was given up */
 };
 
 static struct frame frames[PLUGIN_COUNT];
@@ -141,8 +148,15 @@ static int begin(enum plugin_id id, struct frame *frame, struct st_err *err)
 
 	if (ret < 0)
 		return ret;
-	if (frame->state != FRAME_ON)
+	if (frame->state != FRAME_ON) {
 		frame->begun_ns = clock_mono_ns();
+		frame->calls = frame->cost_ns = frame->bytes = 0;
+		frame->cost_pct = 0;
+		if (agent_plugins[id]->calls)
+			budget_begin(&frame->budget, agent_plugins[id]->calls());
+	}
+	frame->level = 0; /* a new request: all of it again */
+	frame->backed_off[0] = 0;
 	frame->state = FRAME_ON;
 	frame->end_ns = frame->timing.duration_ns ? clock_mono_ns() + frame->timing.duration_ns : UINT64_MAX;
 	frame->end_step = frame->timing.steps ? step_running() + frame->timing.steps : UINT64_MAX;
@@ -253,6 +267,44 @@ static void end_running(enum plugin_id id, struct frame *frame, uint64_t now_ns)
 	io_ask(frame->timing.sync ? IO_FLUSH | IO_SYNC : IO_FLUSH);
 }
 
+/* --- the overhead budget --------------------------------------------------------------------------------------------- */
+
+/* One level further down; said in the log and in the file, so that nobody takes what is missing for what was not there. */
+static void back_off(enum plugin_id id, struct frame *frame)
+{
+	const struct plugin *plugin = agent_plugins[id];
+	const char *name = plugin_specs[id].name;
+	bool further;
+
+	frame->level++;
+	further = plugin->back_off && !plugin->back_off(frame->level, frame->backed_off, sizeof(frame->backed_off));
+	if (!further)
+		snprintf(frame->backed_off, sizeof(frame->backed_off), "switched off");
+	siglog(SIGLOG_WARN, "plugin", "%s took %u.%03u %% of the process's time, more than SYSTRACE_BUDGET_PCT: %s",
+	       name, (unsigned int)frame->cost_pct, (unsigned int)(frame->cost_pct * 1000) % 1000, frame->backed_off);
+	drain_note(&agent.pool, "%s took %.3f %% of the process's time, more than SYSTRACE_BUDGET_PCT=%g: %s", name,
+		   frame->cost_pct, env.budget_pct, frame->backed_off);
+	if (further)
+		return;
+	frame->state = FRAME_OFF;
+	plugin->stop();
+	io_ask(IO_FLUSH);
+}
+
+static void watch_budget(enum plugin_id id, struct frame *frame)
+{
+	struct budget_use use;
+
+	if (!agent_plugins[id]->calls || !budget_window(&frame->budget, agent_plugins[id]->calls(), &use))
+		return;
+	frame->calls += use.calls;
+	frame->cost_ns += use.cost_ns;
+	frame->bytes += use.bytes;
+	frame->cost_pct = use.pct;
+	if (use.calls && use.pct > env.budget_pct)
+		back_off(id, frame);
+}
+
 void plugin_frame_tick(uint64_t now_ns)
 {
 	int id;
@@ -264,6 +316,8 @@ void plugin_frame_tick(uint64_t now_ns)
 			start_waiting((enum plugin_id)id, frame);
 		else if (frame->state == FRAME_ON)
 			end_running((enum plugin_id)id, frame, now_ns);
+		if (frame->state == FRAME_ON)
+			watch_budget((enum plugin_id)id, frame);
 	}
 }
 
@@ -326,6 +380,11 @@ void plugin_frame_status(enum plugin_id id, struct plugin_frame_status *status)
 	memset(status, 0, sizeof(*status));
 	status->state = frame->state;
 	status->left_ns = UINT64_MAX;
+	status->calls = frame->calls;
+	status->cost_ns = frame->cost_ns;
+	status->bytes = frame->bytes;
+	status->cost_pct = frame->cost_pct;
+	snprintf(status->backed_off, sizeof(status->backed_off), "%s", frame->backed_off);
 	if (frame->state == FRAME_WAITING)
 		describe_wait(frame, status->waiting_for, sizeof(status->waiting_for));
 	if (frame->state == FRAME_ON) {

@@ -11,6 +11,8 @@
 #include "wire/plugin_spec.h"
 
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 /** struct plugin_args - the request's keys without the frame's; texts valid during the call only */
 struct plugin_args {
@@ -28,6 +30,11 @@ struct plugin {
 	int (*start)(const struct plugin_args *args, struct st_err *err);
 	/* idempotent; returns when no hook records any more (the frame then flushes) */
 	void (*stop)(void);
+	/* calls recorded since the process began, for the overhead budget; NULL: it records none call by call */
+	uint64_t (*calls)(void);
+	/* over budget: record less from now on; @level 1, 2, ... since start; @what says for people what holds now.
+	 * Not 0: nothing is left but to stop, which the frame then does. NULL: as if so from the first level on */
+	int (*back_off)(unsigned int level, char *what, size_t room);
 	/* one line for `status`, for example "1234 markers, 0 dropped"; may be NULL */
 	void (*status)(char *text, size_t room);
 };

@@ -49,6 +49,9 @@ struct plugin_frame_status {
 	uint64_t left_ns; /* until it ends by itself; UINT64_MAX = no time set */
 	char waiting_for[96]; /* FRAME_WAITING: "step 100", "unix time 1700000000" */
 	char text[160]; /* the plugin's own line */
+	uint64_t calls, cost_ns, bytes; /* since it was switched on, in whole windows of the overhead budget */
+	double cost_pct; /* of the last window, of max(process CPU, wall) */
+	char backed_off[96]; /* what it has given up for the budget; "" = nothing */
 };
 
 void plugin_frame_status(enum plugin_id id, struct plugin_frame_status *status);

@@ -351,6 +351,24 @@ static void comm_enter(const struct stage_fn *fn, struct stage_frame *frame, voi
 	wake(AGENT_BY_COMM);
 }
 
+static _Atomic uint32_t markers_every = 1;
+
+void steps_markers_every(uint32_t n)
+{
+	atomic_store_explicit(&markers_every, n, memory_order_relaxed);
+}
+
+/* Calls without a number of their own (no such group any more) are counted as they come. */
+static bool marker_left_out(uint32_t seq)
+{
+	uint32_t every = atomic_load_explicit(&markers_every, memory_order_relaxed);
+
+	if (every <= 1 || (seq ? seq : steps.stats.collectives) % every == 0)
+		return false;
+	steps.stats.left_out++;
+	return true;
+}
+
 static bool marker_put(const struct stage_fn *fn, const struct stage_frame *frame, uint64_t dur_ns, bool raised)
 {
 	struct rec_comm rec = {
@@ -364,7 +382,7 @@ static bool marker_put(const struct stage_fn *fn, const struct stage_frame *fram
 		.seq = frame->seq,
 	};
 
-	if (!pool_on(&agent.pool, PLUGIN_BIT(PLUGIN_MSPTI)))
+	if (!pool_on(&agent.pool, PLUGIN_BIT(PLUGIN_MSPTI)) || marker_left_out(frame->seq))
 		return false;
 	if (raised)
 		rec.head.flags |= STAGE_RAISED;

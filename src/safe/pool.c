@@ -130,9 +130,8 @@ static void own_chunk(struct pool *pool, struct pool_chunk *chunk, uint64_t tick
 }
 
 /* This thread's chunk with room for @bytes, in state BUSY; NULL: nothing free. */
-static struct pool_chunk *enter_chunk(struct pool *pool, uint32_t bytes, uint64_t *ticket)
+static struct pool_chunk *enter_chunk(struct pool *pool, uint32_t bytes, uint32_t generation, uint64_t *ticket)
 {
-	uint32_t generation = atomic_load_explicit(&pool->guard->generation, memory_order_relaxed);
 	struct pool_chunk *chunk = mine.chunk;
 	uint64_t word;
 
@@ -157,23 +156,27 @@ static struct pool_chunk *enter_chunk(struct pool *pool, uint32_t bytes, uint64_
 bool pool_put(struct pool *pool, const void *rec, uint32_t bytes, enum pool_source source)
 {
 	struct pool_chunk *chunk;
+	uint32_t used, generation;
 	uint64_t ticket;
-	uint32_t used;
 	int saved;
 
 	if (!pool->head)
 		return false;
 	saved = errno;
-	if (!atomic_load_explicit(&pool->guard->alive, memory_order_relaxed))
-		pool_child_enter(pool);
-	chunk = bytes <= POOL_MAX_RECORD ? enter_chunk(pool, bytes, &ticket) : NULL;
-	if (!chunk) {
-		atomic_fetch_add_explicit(&pool->head->dropped[source], 1, memory_order_relaxed);
-		errno = saved;
-		return false;
-	}
-	used = atomic_load_explicit(&chunk->used, memory_order_relaxed);
-	memcpy(chunk->data + used, rec, bytes);
+	do {
+		if (!atomic_load_explicit(&pool->guard->alive, memory_order_relaxed))
+			pool_child_enter(pool);
+		generation = atomic_load_explicit(&pool->guard->generation, memory_order_relaxed);
+		chunk = bytes <= POOL_MAX_RECORD ? enter_chunk(pool, bytes, generation, &ticket) : NULL;
+		if (!chunk) {
+			atomic_fetch_add_explicit(&pool->head->dropped[source], 1, memory_order_relaxed);
+			errno = saved;
+			return false;
+		}
+		used = atomic_load_explicit(&chunk->used, memory_order_relaxed);
+		memcpy(chunk->data + used, rec, bytes);
+		/* a signal handler forked meanwhile and returned, in the child: this chunk is the parent's to complete */
+	} while (atomic_load_explicit(&pool->guard->generation, memory_order_relaxed) != generation);
 	/* release: a reader that sees the length sees the record, also after a SIGKILL between these two lines */
 	atomic_store_explicit(&chunk->used, used + bytes, memory_order_release);
 	atomic_store_explicit(&chunk->state, CHUNK_WORD(ticket, CHUNK_OWNED), memory_order_release);

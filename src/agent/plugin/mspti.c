@@ -29,6 +29,7 @@ static const struct {
 #define THREAD_POLL_NS 5000000u
 
 static uint64_t markers_before; /* steps_stats.markers when the capture began */
+static uint64_t left_out_before;
 static bool attached_here; /* Python tracing is off in this process: its hooks are there for the markers alone */
 
 /* Bits of a comma list; words were checked against the plugin's row before. */
@@ -86,7 +87,6 @@ static int attach(void)
 static int mspti_start(const struct plugin_args *args, struct st_err *err)
 {
 	struct steps_stats stats;
-
 	int ret;
 
 	if (!pool_on(&agent.pool, PLUGIN_BIT_STAGES)) {
@@ -98,7 +98,9 @@ static int mspti_start(const struct plugin_args *args, struct st_err *err)
 	if (!pool_on(&agent.pool, PLUGIN_BIT(PLUGIN_MSPTI))) {
 		steps_stats(&stats);
 		markers_before = stats.markers;
+		left_out_before = stats.left_out;
 	}
+	steps_markers_every(1);
 	pool_switch(&agent.pool, PLUGIN_BIT(PLUGIN_MSPTI), true);
 	if (wanted(args) & ~EVENT_MARKER)
 		err_set(err, 0,
@@ -121,6 +123,30 @@ static void mspti_status(char *text, size_t room)
 
 	steps_stats(&stats);
 	snprintf(text, room, "%llu markers", (unsigned long long)(stats.markers - markers_before));
+	if (stats.left_out == left_out_before)
+		return;
+	snprintf(text, room, "%llu markers, %llu left out for SYSTRACE_BUDGET_PCT",
+		 (unsigned long long)(stats.markers - markers_before),
+		 (unsigned long long)(stats.left_out - left_out_before));
+}
+
+static uint64_t mspti_calls(void)
+{
+	struct steps_stats stats;
+
+	steps_stats(&stats);
+	return stats.markers;
+}
+
+static int mspti_back_off(unsigned int level, char *what, size_t room)
+{
+	static const uint32_t every[] = { 4, 16, 64 };
+
+	if (level > sizeof(every) / sizeof(every[0]))
+		return -ERANGE;
+	steps_markers_every(every[level - 1]);
+	snprintf(what, room, "only every %uth call is a marker now", every[level - 1]);
+	return 0;
 }
 
 const struct plugin plugin_mspti = {
@@ -128,5 +154,7 @@ const struct plugin plugin_mspti = {
 	.check = mspti_check,
 	.start = mspti_start,
 	.stop = mspti_stop,
+	.calls = mspti_calls,
+	.back_off = mspti_back_off,
 	.status = mspti_status,
 };

@@ -7,6 +7,7 @@
 #include "agent/steps.h"
 #include "wire/plugin_spec.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -695,12 +696,84 @@ static void slow_jobs_are_recorded_in_full(void **state)
 
 /* ---- children ------------------------------------------------------------------------------------------------------- */
 
+/* Emulators of other processors know fork, but not MADV_WIPEONFORK; there the agent's atfork handler does its work. */
+static void need_wiped_guard(void)
+{
+	volatile uint32_t *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	pid_t child;
+	int status;
+
+	assert_true(page != MAP_FAILED);
+	*page = 1;
+	(void)!madvise((void *)page, 4096, MADV_WIPEONFORK);
+	child = fork();
+	if (!child)
+		_exit(*page ? 1 : 0);
+	assert_int_equal(waitpid(child, &status, 0), child);
+	munmap((void *)page, 4096);
+	if (!status)
+		return;
+	print_message("skip: a page is not wiped at fork here (emulated?)\n");
+	skip();
+}
+
+static void errno_is_kept(void **state)
+{
+	struct steps_stats stats;
+	struct stage_frame frame;
+	unsigned i;
+
+	/* with room, and without: the pool is full long before the end */
+	for (i = 0; i < 20000; i++) {
+		errno = ENOTTY;
+		stage_enter(&backward, &frame, NULL, 0, NULL);
+		assert_int_equal(errno, ENOTTY);
+		advance(MS);
+		stage_leave(&backward, &frame, i % 2);
+		assert_int_equal(errno, ENOTTY);
+	}
+	steps_stats(&stats);
+	assert_true(atomic_load(&agent.pool.head->dropped[POOL_SRC_STAGE]) || stats.summed);
+	call(&all_reduce, MS);
+	errno = ENOTTY;
+	stage_enter(&optimizer, &frame, NULL, 0, NULL);
+	stage_leave(&optimizer, &frame, false);
+	stage_gc(clock_now - MS, clock_now, 2, 0, 0);
+	assert_int_equal(errno, ENOTTY);
+}
+
+static void only_every_nth_marker(void **state)
+{
+	struct steps_stats stats;
+	unsigned i;
+
+	pool_switch(&agent.pool, PLUGIN_BIT(PLUGIN_MSPTI), true);
+	steps_markers_every(4);
+	for (i = 1; i <= 40; i++) {
+		next_call = (struct comm_call){ .seq = i };
+		call(&all_reduce, MS);
+	}
+	steps_markers_every(1);
+	steps_stats(&stats);
+	assert_int_equal(stats.collectives, 40);
+	assert_int_equal(stats.markers, 10);
+	assert_int_equal(stats.left_out, 30);
+	for (i = 0; i < 10; i++) {
+		struct rec_comm rec;
+
+		assert_true(record(REC_COMM, i, &rec));
+		assert_int_equal(rec.seq, 4 * (i + 1)); /* the same calls on every rank */
+	}
+	pool_switch(&agent.pool, PLUGIN_BIT(PLUGIN_MSPTI), false);
+}
+
 static void workers_record_and_do_not_count(void **state)
 {
 	struct rec_stage rec;
 	pid_t child;
 	int status;
 
+	need_wiped_guard();
 	call(&loader, MS);
 	call(&optimizer, MS);
 	records_asked = 0;
@@ -725,6 +798,7 @@ static void a_promoted_child_begins_at_step_one(void **state)
 	pid_t child;
 	int status;
 
+	need_wiped_guard();
 	call(&optimizer, MS);
 	call(&optimizer, MS);
 	child = fork();
@@ -788,6 +862,8 @@ int main(void)
 		TEST(an_hour_stays_within_the_budget),
 		TEST(what_lasts_long_is_written_whatever_the_budget),
 		TEST(slow_jobs_are_recorded_in_full),
+		TEST(errno_is_kept),
+		TEST(only_every_nth_marker),
 		TEST(workers_record_and_do_not_count),
 		TEST(a_promoted_child_begins_at_step_one),
 		TEST(roles_come_from_name_and_kind),
