@@ -6,6 +6,7 @@
 state afterwards is what it was, however the recording ended.
 """
 
+import glob
 import json
 import os
 import re
@@ -212,6 +213,17 @@ def test_named_instance():
         check("st_test" not in ft.instances(), "the instance is left")
 
 
+def test_named_instance_killed():
+    with ft.Unchanged():
+        process = start(NATIVE + ["--record-time=-1", "--instance=st_killed", "--output=named.dat"], cwd=DIR)
+        wait_for(lambda: glob.glob("/run/systrace/ftrace-systrace-%d-*" % process.pid), what="the claim")
+        process.kill()
+        process.wait()
+        check("st_killed" in ft.instances(), "no instance is left")
+        run(NATIVE + ["--record-time=0.2", "--output=next.dat"], cwd=DIR).ok()
+        check("st_killed" not in ft.instances(), "the instance is still there")
+
+
 def test_losses():
     """A recorder that cannot keep up says so, by CPU, and the file marks the gap."""
     require("trace-cmd")
@@ -324,5 +336,5 @@ def test_pid_map():
 
 
 main(test_zstd, test_raw_pages, test_same_as_the_kernels_text, test_names_of_tasks, test_one_cpu, test_groups_and_events, test_signals_save,
-     test_record_time, test_killed, test_living_recorder_stays, test_named_instance, test_losses, test_disk_without_room,
+     test_record_time, test_killed, test_living_recorder_stays, test_named_instance, test_named_instance_killed, test_losses, test_disk_without_room,
      test_disk_runs_full, test_bad_options, test_without_root, test_tracefs_not_mounted, test_pid_map)

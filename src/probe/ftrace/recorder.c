@@ -28,6 +28,7 @@ struct systrace_ftrace {
 	const struct backend *backend;
 	struct pidmap_thread *pid_map;
 	struct sidecar sidecar;
+	struct saved_state claim; /* of an instance that the user named */
 	char *output, *part, *instance_name;
 	int ballast; /* descriptor, -1 = none */
 };
@@ -224,6 +225,10 @@ static int choose_backend(struct systrace_ftrace *rec, const struct systrace_ftr
 	}
 	if (ret < 0)
 		return ret;
+	if (opts->instance && rec->backend != &backend_tracecmd && /* that one remembers more */
+	    saved_state_claim(&rec->claim, &rec->rec.fs, opts->instance, err) < 0)
+		note_say(&rec->rec.note, SYSTRACE_FTRACE_WARNING, "%s; if this recorder is killed instance %s stays",
+			 err->text, opts->instance);
 	note_say(&rec->rec.note, SYSTRACE_FTRACE_INFO,
 		 "recording %zu kinds of events on %zu CPUs, %" PRIu32 " KB of buffer each, back end %s, output %s",
 		 rec->rec.events.count, rec->rec.cpu_count, rec->rec.buffer_kb, rec->backend->name, rec->output);
@@ -373,6 +378,7 @@ static int stop(struct systrace_ftrace *rec, const char *output, struct systrace
 	sidecar_end(&rec->sidecar);
 	one = rec->backend->stop(&rec->rec, own, ret == 0 ? err : &later);
 	ret = ret < 0 ? ret : one;
+	saved_state_restore(&rec->claim, NULL); /* the instance has gone already */
 	one = publish(rec, own, ret == 0 ? err : &later);
 	ret = ret < 0 ? ret : one;
 	one = pidmap_stop(rec->pid_map, ret == 0 ? err : &later);

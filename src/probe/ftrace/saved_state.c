@@ -193,6 +193,18 @@ int saved_state_take(struct saved_state *state, const struct tracefs *fs, const 
 	return ret;
 }
 
+int saved_state_claim(struct saved_state *state, const struct tracefs *fs, const char *instance, struct st_err *err)
+{
+	int ret;
+
+	*state = (struct saved_state){ .fs = fs, .mounted = true };
+	name_instance(state, instance);
+	ret = remember(state, err);
+	if (ret < 0)
+		state->fs = NULL;
+	return ret;
+}
+
 static int put_back(const struct saved_state *state, struct st_err *err)
 {
 	char now[512];

@@ -24,6 +24,13 @@ struct saved_state {
 /** saved_state_take - @instance: the user's name for one, NULL = only when needed. Return: 0 or -errno with @err. */
 int saved_state_take(struct saved_state *state, const struct tracefs *fs, const char *instance, struct st_err *err);
 
+/**
+ * saved_state_claim - remember an instance whose name does not say whose it is, so that a later sweep removes it
+ *
+ * saved_state_restore() removes it, if it is still there, and forgets it. Return: 0 or -errno with @err.
+ */
+int saved_state_claim(struct saved_state *state, const struct tracefs *fs, const char *instance, struct st_err *err);
+
 /** saved_state_restore - put everything back, forget it. Repeating it does nothing. Return: 0 or -errno with @err. */
 int saved_state_restore(struct saved_state *state, struct st_err *err);
 
