@@ -29,7 +29,8 @@
 /* The kinds of `systrace convert`, likewise: C(name) is cmd_convert_<name> of cmd_convert_<name>.c. */
 #define CONVERT_KINDS(C) \
 	C(timeline)      \
-	C(mspti)
+	C(mspti)         \
+	C(ftrace)
 
 #define DECLARE_COMMAND(name) extern const struct command cmd_##name;
 #define DECLARE_KIND(name) extern const struct command cmd_convert_##name;

@@ -70,6 +70,7 @@ struct dat_reader {
 	uint64_t first_ns;
 	uint64_t unknown_ids, broken_pages, backwards;
 	uint64_t last_out_ns;
+	char release[64];
 	struct comm_slot comm[1u << COMM_BITS];
 };
 
@@ -602,6 +603,13 @@ static int start_streams(struct dat_reader *r, struct st_err *err)
 	return 0;
 }
 
+const char *tracedat_release(const struct ev_reader *reader)
+{
+	const struct dat_reader *r = (const struct dat_reader *)reader;
+
+	return reader->ops == &dat_ops && *r->release ? r->release : NULL;
+}
+
 static bool dat_knows(const unsigned char *head, size_t len)
 {
 	return len >= 10 && !memcmp(head, "\x17\x08\x44tracing", 10);
@@ -630,6 +638,8 @@ static struct ev_reader *dat_open(struct ev_session *session, struct input *inpu
 	if (!ret) {
 		r->clock = clock_of(r->dat.buffer_count ? r->dat.buffers[0].clock : "");
 		r->base.window_ns = 0;
+		if (r->dat.uname) /* "Linux host release machine" */
+			sscanf(r->dat.uname, "%*s %*s %63s", r->release);
 		r->base.stats.total_bytes = r->dat.file_bytes;
 		ret = start_streams(r, err);
 		r->cmdline_at = r->dat.cmdlines;

@@ -266,6 +266,44 @@ static void begin_on_cpu(struct cpu *cpu, int32_t pid, uint32_t comm, int32_t pr
 	cpu->flags = flags;
 }
 
+static int end_irq(struct sched_state *m, const struct cpu *cpu, int32_t number, const struct irq *irq, uint64_t t_ns,
+		   uint32_t result, uint32_t flags)
+{
+	struct sched_span span = {
+		.kind = irq->soft ? SPAN_SOFTIRQ : SPAN_IRQ,
+		.begin_ns = irq->begin_ns,
+		.end_ns = t_ns,
+		.cpu = number,
+		.pid = cpu->pid,
+		.comm = cpu->comm,
+		.tgid = -1,
+		.flags = flags,
+		.prio = -1,
+		.waker_pid = -1,
+		.waker_cpu = -1,
+		.number = irq->number,
+		.label = irq->label,
+		.result = result,
+	};
+
+	return give(m, &span);
+}
+
+/* Interrupts that were going on when what happens on the CPU becomes unknown. */
+static int cut_irqs(struct sched_state *m, struct cpu *cpu, int32_t number, uint64_t t_ns)
+{
+	int ret = 0;
+
+	while (!ret && cpu->depth) {
+		const struct irq *irq = &cpu->irqs[--cpu->depth];
+
+		if (t_ns > irq->begin_ns)
+			ret = end_irq(m, cpu, number, irq, t_ns, 0, SPAN_CUT_LOST);
+	}
+	cpu->depth = 0;
+	return ret;
+}
+
 /*
  * An event says that @pid is on the CPU, the last switch said another task. The switches between them are missing (some
  * hypervisors and security modules hide tasks, too): what is known of the other task ends at the last event before.
@@ -284,9 +322,11 @@ static int missed_switch(struct sched_state *m, struct cpu *cpu, int32_t number,
 		.waker_cpu = -1,
 	};
 	struct task *task = task_find(m, cpu->pid);
-	int ret = end_on_cpu(m, cpu, number, cpu->event_ns, 0, SPAN_CUT_LOST);
+	int ret = cut_irqs(m, cpu, number, cpu->event_ns);
 
 	m->stats.switch_mismatch++;
+	if (!ret)
+		ret = end_on_cpu(m, cpu, number, cpu->event_ns, 0, SPAN_CUT_LOST);
 	if (!ret && task && cpu->pid != IDLE_PID && task->state == TASK_RUNNING && task->cpu == number)
 		ret = set_state(m, task, TASK_UNKNOWN, cpu->event_ns, -1, SPAN_CUT_LOST, 0);
 	if (!ret && t_ns > cpu->event_ns)
@@ -371,7 +411,7 @@ static int switch_out(struct sched_state *m, struct cpu *cpu, const struct event
 			dead	   ? TASK_EXITED
 			: runnable ? TASK_RUNNABLE
 				   : TASK_SLEEPING,
-			ev->t_ns, number, 0, runnable ? SPAN_PREEMPTED : 0);
+			ev->t_ns, number, dead ? SPAN_EXITED : 0, runnable ? SPAN_PREEMPTED : 0);
 	heard(m, task, comm);
 	if (dead)
 		task_forget(m, task);
@@ -516,29 +556,6 @@ static int on_task(struct sched_state *m, const struct event *ev)
 	return 0;
 }
 
-static int end_irq(struct sched_state *m, const struct cpu *cpu, int32_t number, const struct irq *irq, uint64_t t_ns,
-		   uint32_t result, uint32_t flags)
-{
-	struct sched_span span = {
-		.kind = irq->soft ? SPAN_SOFTIRQ : SPAN_IRQ,
-		.begin_ns = irq->begin_ns,
-		.end_ns = t_ns,
-		.cpu = number,
-		.pid = cpu->pid,
-		.comm = cpu->comm,
-		.tgid = -1,
-		.flags = flags,
-		.prio = -1,
-		.waker_pid = -1,
-		.waker_cpu = -1,
-		.number = irq->number,
-		.label = irq->label,
-		.result = result,
-	};
-
-	return give(m, &span);
-}
-
 static int on_irq(struct sched_state *m, const struct event *ev, bool soft)
 {
 	struct cpu *cpu = cpu_get(m, ev->track.cpu, ev->t_ns);
@@ -614,9 +631,10 @@ static int on_lost(struct sched_state *m, const struct event *ev)
 		return -ENOMEM;
 	m->stats.gaps++;
 	m->stats.lost += gap.count;
-	ret = end_on_cpu(m, cpu, ev->track.cpu, ev->t_ns, 0, SPAN_CUT_LOST);
+	ret = cut_irqs(m, cpu, ev->track.cpu, ev->t_ns);
+	if (!ret)
+		ret = end_on_cpu(m, cpu, ev->track.cpu, ev->t_ns, 0, SPAN_CUT_LOST);
 	cpu->pid = -1;
-	cpu->depth = 0;
 	cpu->first_ns = gap.end_ns;
 	for (i = 0; !ret && i < m->task_used; i++) {
 		struct task *task = &m->tasks[i];

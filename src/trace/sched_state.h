@@ -24,7 +24,9 @@ enum sched_span_kind {
 	SPAN_SWITCH, /* instant: the switch itself, with the event */
 	SPAN_WAKE, /* arrow: from the waker at begin_ns to the woken task's run at end_ns */
 	SPAN_GAP, /* lane of a CPU: events were lost here; .count = how many, 0 = unknown */
-	SPAN_FUTEX /* lane of a task: inside the futex system call */
+	SPAN_FUTEX, /* lane of a task: inside the futex system call */
+	SPAN_LOCK_WAIT, /* lane of a task: waits for its mmap_lock (trace/mmap_lock.h gives these two) */
+	SPAN_LOCK_HOLD
 };
 
 enum sched_task_state { TASK_UNKNOWN, TASK_RUNNING, TASK_RUNNABLE, TASK_SLEEPING, TASK_EXITED };
@@ -35,6 +37,9 @@ enum sched_task_state { TASK_UNKNOWN, TASK_RUNNING, TASK_RUNNABLE, TASK_SLEEPING
 #define SPAN_CUT_LOST 4u /* begin or end is the edge of a gap of lost events */
 #define SPAN_PREEMPTED 8u /* on CPU: left while it could have gone on; Runnable: begun by that */
 #define SPAN_NEW_TASK 16u /* woken for the first time */
+#define SPAN_EXITED 32u /* Running: ended by the task's exit */
+#define SPAN_WRITE 64u /* mmap_lock: for writing */
+#define SPAN_FAILED 128u /* mmap_lock: the wait ended without the lock */
 
 struct sched_span {
 	enum sched_span_kind kind;

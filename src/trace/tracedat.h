@@ -79,6 +79,11 @@ void tracedat_close(struct tracedat *dat);
 /** tracedat_format - layout of event @id, NULL when the file does not tell. O(log n). */
 const struct ftrace_format *tracedat_format(const struct tracedat *dat, uint32_t id);
 
+struct ev_reader;
+
+/** tracedat_release - kernel release ("5.10.0") that a reader's trace.dat tells, NULL = not told or no trace.dat */
+const char *tracedat_release(const struct ev_reader *reader);
+
 /**
  * tracedat_unpack - unpack one compressed block
  * @out: @out_bytes bytes, exactly what the block must give

@@ -1,0 +1,487 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Two exporters of JSON: the form of MindStudio Insight (an array, texts for pid, tid and times) and Chrome Trace Event
+ * JSON (numbers, times from a base that the metadata name, arrows from a waker to the run of whom it woke). Rows are
+ * written as they come. Formats: docs/formats/mindstudio-json.md, docs/formats/chrome.md.
+ */
+#include "convert/decimal.h"
+#include "convert/ftrace_sink.h"
+#include "trace/session.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define HEAD_BYTES 9000 /* most that a row takes besides its arguments */
+#define CHROME_CPUS 10000001u /* made-up pids behind the kernel's largest */
+#define CHROME_TASKS 10000002u
+#define CHROME_FUTEX 10000003u
+#define FUTEX_TIDS (1u << 24)
+#define RUNS_KEPT 256 /* of each CPU: where a waker's slice is looked up */
+
+/** struct run_kept - a slice that was written */
+struct run_kept {
+	uint64_t begin_ns, end_ns;
+	uint32_t task;
+};
+
+/** struct chrome_cpu - what arrows of a CPU need: both their ends have to lie on slices */
+struct chrome_cpu {
+	struct run_kept runs[RUNS_KEPT];
+	uint32_t next;
+	bool known; /* a switch was seen here: pid_now runs since since_ns */
+	int32_t pid_now;
+	uint64_t since_ns;
+	struct sched_span arrow; /* waits for the slice that it ends at; .pid -1 = none */
+};
+
+struct json {
+	struct fsink base;
+	struct outfile out;
+	bool chrome, any;
+	uint64_t base_ns; /* chrome: subtracted from all times */
+	uint64_t arrows;
+	struct chrome_cpu **cpus;
+	uint32_t cpu_room;
+};
+
+static char *put(char *out, const char *text, size_t len)
+{
+	memcpy(out, text, len);
+	return out + len;
+}
+
+#define PUT(out, literal) put(out, literal, sizeof(literal) - 1)
+
+/* 1234567 -> 1234.567, always three decimals */
+static char *put_us3(char *out, uint64_t ns)
+{
+	unsigned int rest = (unsigned int)(ns % 1000);
+
+	out = decimal_u64(out, ns / 1000);
+	*out++ = '.';
+	*out++ = (char)('0' + rest / 100);
+	*out++ = (char)('0' + rest / 10 % 10);
+	*out++ = (char)('0' + rest % 10);
+	return out;
+}
+
+/* Room for a row at the end of the file, behind the comma. */
+static char *begin_row(struct json *json)
+{
+	char *at = outfile_room(&json->out, HEAD_BYTES + FROW_ARGS_BYTES);
+
+	if (json->any)
+		at = PUT(at, ",\n");
+	json->any = true;
+	return at;
+}
+
+/* ---- MindStudio ------------------------------------------------------------------------------------------------------- */
+
+/* What is the same in all rows of a lane: made once. */
+static const char *lane_text(struct json *json, struct ftrack *track)
+{
+	static const char *const groups[] = { "Process Scheduling", "CPU Scheduling" };
+	int len;
+
+	if (track->own)
+		return track->own;
+	len = asprintf((char **)&track->own, "\", \"ph\": \"X\", \"pid\": \"%s\", \"tid\": \"%.*s\", \"ts\": \"",
+		       groups[track->is_cpu], (int)track->label.len, track->label.text);
+	if (len < 0) {
+		track->own = NULL;
+		json->out.failed = -ENOMEM;
+		return "";
+	}
+	track->own_len = (uint32_t)len;
+	return track->own;
+}
+
+static int mindstudio_row(struct fsink *sink, const struct frow *row)
+{
+	struct json *json = (struct json *)sink;
+	struct ftrack *track = &sink->view->tracks[row->track];
+	struct ftext name = frow_name(sink->view, row);
+	const char *lane = lane_text(json, track);
+	char *at = begin_row(json), *args;
+
+	at = PUT(at, "{\"name\": \"");
+	at = put(at, name.text, name.len);
+	at = put(at, lane, track->own_len);
+	at = put_us3(at, row->begin_ns);
+	at = PUT(at, "\", \"dur\": \"");
+	at = put_us3(at, row->end_ns - row->begin_ns);
+	at = PUT(at, "\", \"args\": ");
+	args = at;
+	at = frow_args(sink->view, row, at);
+	if (at == args)
+		at = PUT(at, "{}");
+	*at++ = '}';
+	json->out.at = at;
+	return json->out.failed;
+}
+
+static void mindstudio_names(struct json *json)
+{
+	struct fview *view = json->base.view;
+	uint32_t i, tasks = 0;
+	char *at;
+
+	for (i = 0; i < view->track_count; i++) {
+		const struct ftrack *track = &view->tracks[i];
+
+		tasks += !track->is_cpu && track->rows;
+		if (!track->is_cpu || !track->rows)
+			continue;
+		at = begin_row(json);
+		at = PUT(at, "{\"name\": \"");
+		at = put(at, track->label.text, track->label.len);
+		at = PUT(at, "\", \"ph\": \"M\", \"pid\": \"CPU Scheduling\", \"tid\": \"");
+		at = put(at, track->label.text, track->label.len);
+		json->out.at = PUT(at, "\"}");
+	}
+	if (!tasks)
+		return;
+	at = begin_row(json);
+	json->out.at =
+		PUT(at, "{\"name\": \"process_name\", \"ph\": \"M\", \"pid\": \"Process Scheduling\", \"tid\": \"15\", "
+			"\"args\": {\"name\": \"Process Scheduling\"}}");
+}
+
+/* ---- Chrome ------------------------------------------------------------------------------------------------------------- */
+
+static char *put_ids(char *at, uint32_t pid, uint32_t tid)
+{
+	at = PUT(at, ", \"pid\": ");
+	at = decimal_u64(at, pid);
+	at = PUT(at, ", \"tid\": ");
+	return decimal_u64(at, tid);
+}
+
+static uint64_t from_base(const struct json *json, uint64_t t_ns)
+{
+	return t_ns > json->base_ns ? t_ns - json->base_ns : 0;
+}
+
+static struct chrome_cpu *chrome_cpu(struct json *json, int32_t cpu)
+{
+	uint32_t room = ((uint32_t)cpu | 15) + 1;
+	struct chrome_cpu **more;
+
+	if (cpu < 0)
+		return NULL;
+	if ((uint32_t)cpu >= json->cpu_room) {
+		more = realloc(json->cpus, room * sizeof(*more));
+		if (!more) {
+			json->out.failed = -ENOMEM;
+			return NULL;
+		}
+		memset(more + json->cpu_room, 0, (room - json->cpu_room) * sizeof(*more));
+		json->cpus = more;
+		json->cpu_room = room;
+	}
+	if (!json->cpus[cpu]) {
+		json->cpus[cpu] = calloc(1, sizeof(*json->cpus[cpu]));
+		if (!json->cpus[cpu]) {
+			json->out.failed = -ENOMEM;
+			return NULL;
+		}
+		json->cpus[cpu]->arrow.pid = -1;
+	}
+	return json->cpus[cpu];
+}
+
+/* Does a slice of the waker lie under the arrow's begin? */
+static bool on_slice(const struct json *json, const struct chrome_cpu *cpu, const struct sched_span *wake)
+{
+	const struct fview *view = json->base.view;
+	uint64_t t_ns = fview_time(view, wake->begin_ns), oldest_ns = UINT64_MAX;
+	uint32_t i;
+
+	for (i = 0; i < RUNS_KEPT; i++) {
+		const struct run_kept *run = &cpu->runs[(cpu->next - 1 - i) % RUNS_KEPT];
+
+		if (!run->end_ns)
+			break;
+		if (run->begin_ns <= t_ns && t_ns <= run->end_ns && view->tracks[run->task].number == wake->waker_pid)
+			return true;
+		oldest_ns = run->begin_ns;
+		if (oldest_ns < t_ns)
+			break;
+	}
+	if (i == RUNS_KEPT && oldest_ns > t_ns)
+		return view->clock != EV_CLOCK_UNKNOWN; /* too long ago to know; text has slices of no length */
+	/* it may run still */
+	return wake->end_ns > wake->begin_ns &&
+	       (cpu->known ? cpu->pid_now == wake->waker_pid && cpu->since_ns <= t_ns : true);
+}
+
+static void put_arrow(struct json *json, const struct sched_span *wake)
+{
+	const struct fview *view = json->base.view;
+	char *at;
+	int end;
+
+	json->arrows++;
+	for (end = 0; end < 2; end++) {
+		uint64_t t_ns = fview_time(view, end ? wake->end_ns : wake->begin_ns);
+
+		at = begin_row(json);
+		at = end ? PUT(at, "{\"ph\": \"f\", \"bp\": \"e\", \"name\": \"wake\", \"cat\": \"sched\", \"id\": ")
+			 : PUT(at, "{\"ph\": \"s\", \"name\": \"wake\", \"cat\": \"sched\", \"id\": ");
+		at = decimal_u64(at, json->arrows);
+		at = put_ids(at, CHROME_CPUS, view->cpu_tracks[end ? wake->cpu : wake->waker_cpu]);
+		at = PUT(at, ", \"ts\": ");
+		at = decimal_us(at, from_base(json, t_ns));
+		*at++ = '}';
+		json->out.at = at;
+	}
+}
+
+/* The run that it ends at is open yet: wait for its slice. */
+static int chrome_arrow(struct fsink *sink, const struct sched_span *wake)
+{
+	struct json *json = (struct json *)sink;
+	struct chrome_cpu *from = chrome_cpu(json, wake->waker_cpu), *to = chrome_cpu(json, wake->cpu);
+	bool has_lanes = wake->waker_cpu >= 0 && (uint32_t)wake->waker_cpu < sink->view->cpu_room &&
+			 sink->view->cpu_tracks[wake->waker_cpu];
+
+	if (from && to && wake->waker_pid > 0 && has_lanes && on_slice(json, from, wake))
+		to->arrow = *wake;
+	return json->out.failed;
+}
+
+static void chrome_ran(struct json *json, const struct frow *row)
+{
+	struct chrome_cpu *cpu = chrome_cpu(json, row->cpu);
+	const struct fview *view = json->base.view;
+
+	if (!cpu)
+		return;
+	if (row->kind == ROW_SWITCH) {
+		cpu->known = true;
+		cpu->pid_now = row->sw.next_pid;
+		cpu->since_ns = row->begin_ns;
+		return;
+	}
+	if (row->kind == ROW_GAP) {
+		cpu->known = true;
+		cpu->pid_now = -1;
+		return;
+	}
+	cpu->runs[cpu->next++ % RUNS_KEPT] = (struct run_kept){ row->begin_ns, row->end_ns, row->task };
+	if (cpu->arrow.pid >= 0 && view->tracks[row->task].number == cpu->arrow.pid &&
+	    fview_time(view, cpu->arrow.end_ns) == row->begin_ns)
+		put_arrow(json, &cpu->arrow);
+	cpu->arrow.pid = -1;
+}
+
+static int chrome_row(struct fsink *sink, const struct frow *row)
+{
+	struct json *json = (struct json *)sink;
+	struct fview *view = sink->view;
+	struct ftrack *track = &view->tracks[row->track];
+	struct ftext name = frow_name(view, row);
+	bool instant = row->kind == ROW_SWITCH;
+	char *at = begin_row(json), *args;
+
+	at = instant ? PUT(at, "{\"ph\": \"i\", \"s\": \"t\", \"name\": \"") : PUT(at, "{\"ph\": \"X\", \"name\": \"");
+	at = put(at, name.text, name.len);
+	*at++ = '"';
+	if (row->kind == ROW_FUTEX) {
+		at = put_ids(at, CHROME_FUTEX, FUTEX_TIDS + row->track);
+		track->futexes++;
+	} else {
+		at = put_ids(at, track->is_cpu ? CHROME_CPUS : CHROME_TASKS, row->track + 1);
+	}
+	at = PUT(at, ", \"ts\": ");
+	at = decimal_us(at, from_base(json, row->begin_ns));
+	if (!instant) {
+		at = PUT(at, ", \"dur\": ");
+		at = decimal_us(at, row->end_ns - row->begin_ns);
+	}
+	at = PUT(at, ", \"args\": ");
+	args = at;
+	at = frow_args(view, row, at);
+	if (at == args)
+		at = PUT(at, "{}");
+	*at++ = '}';
+	json->out.at = at;
+	if (row->kind == ROW_ON_CPU || row->kind == ROW_SWITCH || row->kind == ROW_GAP)
+		chrome_ran(json, row);
+	return json->out.failed;
+}
+
+static void put_meta(struct json *json, const char *what, uint32_t pid, uint32_t tid, const struct ftext *name)
+{
+	char *at = begin_row(json);
+
+	at = PUT(at, "{\"ph\": \"M\", \"name\": \"");
+	at = put(at, what, strlen(what));
+	*at++ = '"';
+	at = put_ids(at, pid, tid);
+	at = PUT(at, ", \"args\": {\"name\": \"");
+	at = put(at, name->text, name->len);
+	json->out.at = PUT(at, "\"}}");
+}
+
+static void put_sort(struct json *json, const char *what, uint32_t pid, uint32_t tid, int64_t order)
+{
+	char *at = begin_row(json);
+
+	at = PUT(at, "{\"ph\": \"M\", \"name\": \"");
+	at = put(at, what, strlen(what));
+	*at++ = '"';
+	at = put_ids(at, pid, tid);
+	at = PUT(at, ", \"args\": {\"sort_index\": ");
+	at = decimal_i64(at, order);
+	json->out.at = PUT(at, "}}");
+}
+
+static void chrome_names(struct json *json)
+{
+	static const struct {
+		uint32_t pid;
+		struct ftext name;
+	} groups[] = {
+		{ CHROME_CPUS, { (char *)"CPU Scheduling", 14 } },
+		{ CHROME_TASKS, { (char *)"Process Scheduling", 18 } },
+		{ CHROME_FUTEX, { (char *)"futex", 5 } },
+	};
+	struct fview *view = json->base.view;
+	bool used[3] = { false, false, false };
+	uint32_t i;
+
+	for (i = 0; i < view->track_count; i++) {
+		const struct ftrack *track = &view->tracks[i];
+
+		if (track->futexes) {
+			put_meta(json, "thread_name", CHROME_FUTEX, FUTEX_TIDS + i, &track->label);
+			used[2] = true;
+		}
+		if (track->rows <= track->futexes)
+			continue;
+		used[!track->is_cpu] = true;
+		put_meta(json, "thread_name", track->is_cpu ? CHROME_CPUS : CHROME_TASKS, i + 1, &track->label);
+		if (track->is_cpu)
+			put_sort(json, "thread_sort_index", CHROME_CPUS, i + 1, track->number);
+	}
+	for (i = 0; i < 3; i++) {
+		if (!used[i])
+			continue;
+		put_meta(json, "process_name", groups[i].pid, groups[i].pid, &groups[i].name);
+		put_sort(json, "process_sort_index", groups[i].pid, groups[i].pid, i);
+	}
+}
+
+static void chrome_tail(struct json *json)
+{
+	static const char *const clocks[] = {
+		[EV_CLOCK_MONO] = "MONOTONIC", [EV_CLOCK_MONO_RAW] = "MONOTONIC_RAW",
+		[EV_CLOCK_BOOT] = "BOOTTIME",  [EV_CLOCK_REAL] = "REALTIME",
+		[EV_CLOCK_DEVICE] = "device",  [EV_CLOCK_UNKNOWN] = "trace clock",
+	};
+	const struct fview *view = json->base.view;
+	const char *clock = view->options->axis.points ? clocks[EV_CLOCK_REAL] : clocks[view->clock];
+	char *at = outfile_room(&json->out, HEAD_BYTES);
+
+	at = PUT(at, "\n], \"metadata\": {\"tool\": \"sysTrace " ST_VERSION "\", \"clock\": \"");
+	at = put(at, clock, strlen(clock));
+	at = PUT(at, "\", \"base_time_ns\": \""); /* text: it has more digits than a double */
+	at = decimal_u64(at, json->base_ns);
+	json->out.at = PUT(at, "\"}}\n");
+}
+
+/* ---- begin and end ------------------------------------------------------------------------------------------------------ */
+
+static void json_free(struct json *json)
+{
+	uint32_t i;
+
+	for (i = 0; i < json->cpu_room; i++)
+		free(json->cpus[i]);
+	free(json->cpus);
+	free(json);
+}
+
+static struct fsink *json_open(struct fview *view, const char *path, bool chrome, struct st_err *err)
+{
+	struct json *json = calloc(1, sizeof(*json));
+	uint64_t first_ns = fview_time(view, view->first_ns);
+
+	if (!json) {
+		err_set(err, -ENOMEM, "%s: out of memory", path);
+		return NULL;
+	}
+	json->base = (struct fsink){ .ops = chrome ? &fsink_chrome : &fsink_json, .view = view };
+	json->chrome = chrome;
+	json->base_ns = chrome ? first_ns - first_ns % 1000000000u : 0;
+	if (outfile_open(&json->out, path, err) < 0) {
+		free(json);
+		return NULL;
+	}
+	json->out.at = chrome ? PUT(json->out.at, "{\"displayTimeUnit\": \"ns\", \"traceEvents\": [\n")
+			      : PUT(json->out.at, "[\n");
+	return &json->base;
+}
+
+static struct fsink *mindstudio_open(struct fview *view, const char *path, struct st_err *err)
+{
+	return json_open(view, path, false, err);
+}
+
+static struct fsink *chrome_open(struct fview *view, const char *path, struct st_err *err)
+{
+	return json_open(view, path, true, err);
+}
+
+static int json_finish(struct fsink *sink, uint64_t *bytes, struct st_err *err)
+{
+	struct json *json = (struct json *)sink;
+	int ret;
+
+	if (json->chrome) {
+		chrome_names(json);
+		chrome_tail(json);
+	} else {
+		mindstudio_names(json);
+		json->out.at = PUT(outfile_room(&json->out, HEAD_BYTES), "\n]\n");
+	}
+	ret = outfile_finish(&json->out, err);
+	*bytes = json->out.bytes;
+	json_free(json);
+	return ret;
+}
+
+static void json_discard(struct fsink *sink)
+{
+	if (!sink)
+		return;
+	outfile_discard(&((struct json *)sink)->out);
+	json_free((struct json *)sink);
+}
+
+const struct fsink_ops fsink_json = {
+	.name = "json",
+	.output = "ftrace_data.json",
+	.help = "JSON for MindStudio Insight",
+	.open = mindstudio_open,
+	.row = mindstudio_row,
+	.finish = json_finish,
+	.discard = json_discard,
+};
+
+const struct fsink_ops fsink_chrome = {
+	.name = "chrome",
+	.output = "ftrace_data.chrome.json",
+	.help = "Chrome Trace Event JSON",
+	.futexes = true,
+	.gaps = true,
+	.open = chrome_open,
+	.row = chrome_row,
+	.arrow = chrome_arrow,
+	.finish = json_finish,
+	.discard = json_discard,
+};
