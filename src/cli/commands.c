@@ -18,6 +18,7 @@
 
 #define COMMANDS(C) \
 	C(convert)  \
+	C(analyze)  \
 	C(failslow) \
 	C(localize) \
 	C(record)   \
