@@ -2,6 +2,7 @@
 /* Threads of the agent's own; see threads.h. life.c, io_thread.c, ctl_server.c and python/ start theirs here. */
 #include "agent/threads.h"
 
+#include "base/fault.h"
 #include "safe/clock.h"
 #include "safe/siglog.h"
 
@@ -133,6 +134,8 @@ static int create_detached(struct own_thread *t)
 	pthread_t handle;
 	int ret;
 
+	if (FAULT("thread.create"))
+		return errno;
 	if (pthread_attr_init(&attr))
 		return ENOMEM;
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* Moving local segments to the dump path; see collect.h. */
 #include "spool/collect.h"
+#include "base/fault.h"
 #include "safe/rawio.h"
 #include "spool/dir.h"
 #include "spool/out_name.h"
@@ -115,11 +116,11 @@ static int copy_file(struct walk *w, int fd, const char *part, const struct stat
 	int out, ret = 0;
 
 	unlink(part);
-	out = open(part, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+	out = FAULT("collect.create") ? -1 : open(part, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
 	if (out < 0)
 		return -errno;
 	while (ret == 0 && (n = sys_pread_all(fd, w->block, BLOCK, at)) > 0) {
-		ret = sys_write_all(out, w->block, (size_t)n);
+		ret = FAULT("collect.write") ? -errno : sys_write_all(out, w->block, (size_t)n);
 		at += (uint64_t)n;
 	}
 	if (ret == 0 && n < 0)
@@ -208,8 +209,8 @@ static int settle_name(struct walk *w, int fd, const char *part, const char *nam
 	return ret;
 }
 
-/* The sidecar goes where its file went. */
-static int move_sidecar(struct walk *w)
+/* The sidecar goes where its file went; it stays here as well until the file is gone, for it says whose that is. */
+static int copy_sidecar(struct walk *w)
 {
 	char from[POOL_PATH + 16], to[POOL_PATH + 16], part[POOL_PATH + 32];
 	struct stat st;
@@ -224,12 +225,21 @@ static int move_sidecar(struct walk *w)
 	ret = sys_fstat(fd, &st);
 	if (ret == 0 && S_ISREG(st.st_mode))
 		ret = copy_file(w, fd, part, &st);
-	if (ret == 0 && rename(part, to))
+	if (ret == 0 && (FAULT("collect.sidecar") || rename(part, to)))
 		ret = -errno;
-	if (ret == 0)
-		unlink(from);
 	close(fd);
 	return ret;
+}
+
+static int unlink_both(const struct walk *w)
+{
+	char sidecar[POOL_PATH + 16];
+
+	if ((FAULT("collect.unlink") || unlink(w->from)) && errno != ENOENT)
+		return -errno;
+	snprintf(sidecar, sizeof(sidecar), "%s.meta.json", w->from);
+	unlink(sidecar);
+	return 0;
 }
 
 static int move_file(struct walk *w, int fd, const char *name, const struct whose *whose, const struct stat *st)
@@ -250,10 +260,8 @@ static int move_file(struct walk *w, int fd, const char *name, const struct whos
 		unlink(part);
 		return ret;
 	}
-	ret = move_sidecar(w);
-	if (ret == 0 && unlink(w->from) && errno != ENOENT)
-		ret = -errno;
-	return ret;
+	ret = copy_sidecar(w);
+	return ret == 0 ? unlink_both(w) : ret;
 }
 
 /* --- the tree --------------------------------------------------------------------------------------------------------- */

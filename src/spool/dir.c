@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* Spool directory and pool memory; see dir.h. */
 #include "spool/dir.h"
+#include "base/fault.h"
 #include "safe/rawio.h"
 
 #include <errno.h>
@@ -8,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -37,9 +39,9 @@ int spool_base_open(const char *place, uid_t uid, bool make, char *path, struct 
 		place = SPOOL_PLACE;
 	if (snprintf(path, SPOOL_PATH_BYTES, "%s/sysTrace.%u", place, (unsigned int)uid) >= SPOOL_PATH_BYTES)
 		return err_set(err, -ENAMETOOLONG, "%s: path too long", place);
-	if (make && mkdir(path, 0700) && errno != EEXIST)
+	if (make && (FAULT("dir.mkdir_base") || mkdir(path, 0700)) && errno != EEXIST)
 		return err_set(err, -errno, "cannot create %s: %s", path, strerror(errno));
-	fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	fd = FAULT("dir.open_base") ? -1 : open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0)
 		return err_set(err, -errno, "cannot open %s: %s", path, strerror(errno));
 	ret = sys_fstat(fd, &st);
@@ -67,7 +69,7 @@ static int make_dir(struct spool *spool, int base, const struct owner *self, str
 
 		if (i)
 			snprintf(name + n, sizeof(name) - (size_t)n, "-%d", i);
-		if (!mkdirat(base, name, 0700))
+		if (!FAULT("dir.mkdir") && !mkdirat(base, name, 0700))
 			break;
 		if (errno != EEXIST)
 			return err_set(err, -errno, "cannot create %s/%s: %s", spool->base, name, strerror(errno));
@@ -79,13 +81,20 @@ static int make_dir(struct spool *spool, int base, const struct owner *self, str
 		unlinkat(base, name, AT_REMOVEDIR);
 		return err_set(err, -ENAMETOOLONG, "%s: path too long", spool->base);
 	}
-	fd = openat(base, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	fd = FAULT("dir.open") ? -1 : openat(base, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	return fd >= 0 ? fd : err_set(err, -errno, "cannot open %s: %s", spool->dir, strerror(errno));
 }
 
 static int back_with_memory(int fd, size_t from, size_t to)
 {
+	struct rlimit limit;
 	int ret;
+
+	if (FAULT("dir.fallocate"))
+		return -errno;
+	/* beyond it the kernel would send SIGXFSZ to the thread that asks: the job's own */
+	if (!getrlimit(RLIMIT_FSIZE, &limit) && limit.rlim_cur != RLIM_INFINITY && to > limit.rlim_cur)
+		return -EFBIG;
 
 	do
 		ret = posix_fallocate(fd, (off_t)from, (off_t)(to - from));
@@ -120,7 +129,7 @@ static int make_file(struct spool *spool, int dir, uint32_t *chunks, struct st_e
 	if (!*chunks)
 		return err_set(err, -ENOSPC, "only %llu KiB of %s may be used, 1/%d of what is free",
 			       (unsigned long long)(allowed >> 10), spool->base, FREE_SHARE);
-	fd = openat(dir, "pool", O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	fd = FAULT("dir.create") ? -1 : openat(dir, "pool", O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return err_set(err, -errno, "cannot create %s/pool: %s", spool->dir, strerror(errno));
 	ret = back_with_memory(fd, 0, round_up(pool_area_bytes(*chunks)));
@@ -141,7 +150,9 @@ static int make_file(struct spool *spool, int dir, uint32_t *chunks, struct st_e
 static int map_part(struct spool *spool, int fd, size_t from, size_t to)
 {
 	int flags = MAP_SHARED | MAP_FIXED | MAP_POPULATE | (fd < 0 ? MAP_ANONYMOUS : 0);
-	void *at = mmap(spool->area + from, to - from, PROT_READ | PROT_WRITE, flags, fd, fd < 0 ? 0 : (off_t)from);
+	void *at = FAULT("dir.map") ? MAP_FAILED
+				    : mmap(spool->area + from, to - from, PROT_READ | PROT_WRITE, flags, fd,
+					   fd < 0 ? 0 : (off_t)from);
 
 	if (at == MAP_FAILED)
 		return -errno;
@@ -186,7 +197,8 @@ out:
 static struct pool_guard *make_guard(void)
 {
 	size_t bytes = round_up(sizeof(struct pool_guard));
-	void *page = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	void *page = FAULT("dir.guard") ? MAP_FAILED
+					: mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	if (page == MAP_FAILED)
 		return NULL;
@@ -225,7 +237,9 @@ int spool_create(struct spool *spool, struct pool *pool, const struct spool_opti
 		chunks = most;
 	owner_self(&self);
 	spool->reserved_bytes = round_up(pool_area_bytes(most));
-	spool->area = mmap(NULL, spool->reserved_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	spool->area = FAULT("dir.reserve") ? MAP_FAILED
+					   : mmap(NULL, spool->reserved_bytes, PROT_NONE,
+						  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (spool->area == MAP_FAILED)
 		return err_set(err, -errno, "cannot reserve %zu bytes for the pool", spool->reserved_bytes);
 	guard = make_guard();
@@ -257,7 +271,7 @@ static int open_file(const struct spool *spool, struct st_err *err)
 	int fd;
 
 	snprintf(path, sizeof(path), "%s/pool", spool->dir);
-	fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+	fd = FAULT("dir.reopen") ? -1 : open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0)
 		return err_set(err, -errno, "cannot open %s: %s", path, strerror(errno));
 	if (sys_fstat(fd, &st) || st.st_dev != spool->dev || st.st_ino != spool->ino) {

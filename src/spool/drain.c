@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* Emptying the pool; see drain.h for the calls, safe/pool.h (struct pool_commit) for the batch protocol. */
 #include "spool/drain.h"
+#include "base/fault.h"
 #include "safe/clock.h"
 #include "safe/rawio.h"
 
@@ -152,7 +153,8 @@ struct drain *drain_new(const struct drain_options *options, struct st_err *err)
 		errno = EINVAL;
 		return NULL;
 	}
-	d = mmap(NULL, sizeof(*d), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	d = FAULT("drain.new") ? MAP_FAILED
+			       : mmap(NULL, sizeof(*d), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (d == MAP_FAILED) {
 		err_set(err, -errno, "no memory for the drain: %s", strerror(errno));
 		return NULL;

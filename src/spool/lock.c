@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* Locks of file names; see lock.h. Content: "<pidns> <pid> <start> <boot id> <flock|plain>\n". */
 #include "spool/lock.h"
+#include "base/fault.h"
 #include "safe/rawio.h"
 #include "spool/owner.h"
 
@@ -31,7 +32,7 @@ static int open_locked(const char *lock)
 	struct stat here, there;
 	int fd;
 
-	fd = open(lock, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+	fd = FAULT("lock.open") ? -1 : open(lock, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return -errno;
 	if (flock(fd, LOCK_EX | LOCK_NB)) {
@@ -80,7 +81,7 @@ static int write_owner(int fd, const struct owner *self, bool hold)
 
 	if (ftruncate(fd, 0))
 		return -errno;
-	return sys_pwrite_all(fd, text, (size_t)n, 0);
+	return FAULT("lock.write") ? -errno : sys_pwrite_all(fd, text, (size_t)n, 0);
 }
 
 int lock_take(const char *base, const char *path, bool hold, char *lock, size_t room, int *fd)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* Output files: appending, committing, segments; see out.h. Their names are found in out_name.c. */
 #include "spool/out.h"
+#include "base/fault.h"
 #include "safe/rawio.h"
 #include "spool/out_name.h"
 
@@ -133,7 +134,7 @@ void out_offset(struct out *o, int64_t wall_minus_mono_ns)
 static int open_row(struct out *o, const struct pool_file *slot, const char *path)
 {
 	struct stat st;
-	int fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	int fd = FAULT("out.adopt") ? -1 : open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
 
 	if (fd < 0)
 		return -errno;
@@ -227,8 +228,9 @@ static void leave(struct out *o)
 	o->fd = -1;
 	o->live = false;
 	o->used = 0;
+	if (!o->torn) /* else recover has to cut it */
+		slot_clear(o);
 	o->torn = false;
-	slot_clear(o);
 }
 
 int out_reopen(struct out *o, struct st_err *err)
@@ -239,7 +241,7 @@ int out_reopen(struct out *o, struct st_err *err)
 	if (!o->live)
 		return 0;
 	if (o->fd < 0)
-		o->fd = open(o->path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+		o->fd = FAULT("out.reopen") ? -1 : open(o->path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
 	ret = o->fd < 0 ? -errno : sys_fstat(o->fd, &st);
 	if (ret == -ENOENT || ret == -ESTALE || ret == -ENOTDIR ||
 	    (ret == 0 && (st.st_nlink == 0 || st.st_ino != o->ino))) {
@@ -285,7 +287,7 @@ static int reserve(struct out *o, uint64_t to)
 
 	if (to <= o->end)
 		return 0;
-	if (!fallocate(o->fd, FALLOC_FL_KEEP_SIZE, (off_t)o->end, (off_t)(to - o->end)))
+	if (!FAULT("out.fallocate") && !fallocate(o->fd, FALLOC_FL_KEEP_SIZE, (off_t)o->end, (off_t)(to - o->end)))
 		return 0;
 	if (errno != EOPNOTSUPP && errno != ENOSYS && errno != EINTR)
 		return -errno;
@@ -322,7 +324,7 @@ int out_write(struct out *o)
 	if (tail)
 		ret = reserve(o, o->length + o->used + tail);
 	if (ret == 0)
-		ret = sys_pwrite_all(o->fd, o->buf, o->used + tail, o->length);
+		ret = FAULT("out.write") ? -errno : sys_pwrite_all(o->fd, o->buf, o->used + tail, o->length);
 	if (ret < 0)
 		return ret;
 	o->torn = false;
@@ -353,7 +355,7 @@ int out_rollback(struct out *o)
 	ret = still_ours(o);
 	if (ret < 0)
 		return ret;
-	if (ftruncate(o->fd, (off_t)o->committed))
+	if (FAULT("out.truncate") || ftruncate(o->fd, (off_t)o->committed))
 		return -errno;
 	o->length = o->end = o->committed;
 	o->elements = o->committed_elements;
@@ -364,7 +366,7 @@ int out_rollback(struct out *o)
 		return 0;
 	}
 	n = o->tail ? o->tail(o->tail_ctx, tail) : 0;
-	ret = sys_pwrite_all(o->fd, tail, n, o->committed);
+	ret = FAULT("out.tail") ? -errno : sys_pwrite_all(o->fd, tail, n, o->committed);
 	if (ret < 0)
 		return ret;
 	o->end += n;
@@ -395,6 +397,11 @@ int out_rotate(struct out *o, struct st_err *err)
 
 	if (!o->live)
 		return 0;
+	ret = o->torn ? out_rollback(o) : 0;
+	if (ret < 0)
+		return err_set(err, ret, "cannot cut %s back: %s", o->path, strerror(-ret));
+	if (!o->live)
+		return 0; /* nothing was in it */
 	slot_clear(o); /* all is committed: whoever recovers from here on has nothing to cut */
 	do {
 		ret = segment_path(o, ++n, "", closed, sizeof(closed));
@@ -481,12 +488,12 @@ int out_replace(const char *path, const void *data, size_t bytes)
 
 	snprintf(part, sizeof(part), "%s.part", path);
 	unlink(part);
-	fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+	fd = FAULT("out.part") ? -1 : open(part, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
 	if (fd < 0)
 		return -errno;
-	ret = sys_write_all(fd, data, bytes);
+	ret = FAULT("out.part_write") ? -errno : sys_write_all(fd, data, bytes);
 	close(fd);
-	if (ret == 0 && rename(part, path))
+	if (ret == 0 && (FAULT("out.part_rename") || rename(part, path)))
 		ret = -errno;
 	if (ret < 0)
 		unlink(part);

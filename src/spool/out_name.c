@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* Names of output files; see out_name.h. */
 #include "spool/out_name.h"
+#include "base/fault.h"
 #include "safe/rawio.h"
 #include "spool/whose.h"
 
@@ -21,6 +22,8 @@ int out_rename(const char *from, const char *to)
 {
 	struct stat st;
 
+	if (FAULT("name.rename"))
+		return -errno;
 	if (!syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE))
 		return 0;
 	if (errno != EINVAL && errno != ENOSYS)
@@ -95,7 +98,7 @@ static int create(struct out_name *name, struct st_err *err)
 	int fd, ret;
 
 	make_parents(name->path);
-	fd = open(name->path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+	fd = FAULT("name.create") ? -1 : open(name->path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
 	if (fd < 0)
 		return errno == EEXIST ? -EEXIST
 				       : err_set(err, -errno, "cannot create %s: %s", name->path, strerror(errno));
@@ -143,7 +146,7 @@ static int open_or_create(struct out_name *name, struct st_err *err)
 {
 	int fd, ret;
 
-	fd = open(name->path, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	fd = FAULT("name.open") ? -1 : open(name->path, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0 && errno == ENOENT)
 		return create(name, err);
 	if (fd < 0)

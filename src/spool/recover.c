@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* Finishing what killed processes left; see recover.h. */
 #include "spool/recover.h"
+#include "base/fault.h"
 #include "safe/pool.h"
 #include "safe/rawio.h"
 #include "spool/dir.h"
@@ -181,7 +182,8 @@ static int recover_pool(struct work *w, int fd, struct st_err *err)
 	}
 	if ((size_t)st.st_size < pool_area_bytes(1))
 		return w->named_dead ? 0 : -EAGAIN; /* killed, or still busy, while it was made */
-	area = mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	area = FAULT("recover.map") ? MAP_FAILED
+				    : mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (area == MAP_FAILED)
 		return err_set(err, -errno, "cannot map: %s", strerror(errno));
 	head = area;
@@ -205,7 +207,7 @@ static int recover_dir(struct work *w, int dir, const char *name, struct st_err 
 {
 	int fd, ret;
 
-	fd = openat(dir, "pool", O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+	fd = FAULT("recover.open") ? -1 : openat(dir, "pool", O_RDWR | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0 && errno != ENOENT)
 		return err_set(err, -errno, "cannot open the pool: %s", strerror(errno));
 	if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB)) {
