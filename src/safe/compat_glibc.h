@@ -34,6 +34,7 @@
 #pragma weak dlclose
 #pragma weak dladdr
 #pragma weak dladdr1
+#pragma weak dlinfo
 #pragma weak pthread_create
 #pragma weak pthread_setname_np
 #pragma weak pthread_sigmask
@@ -50,6 +51,7 @@ GLIBC_PIN(dlopen, "2.2.5");
 GLIBC_PIN(dlclose, "2.2.5");
 GLIBC_PIN(dladdr, "2.2.5");
 GLIBC_PIN(dladdr1, "2.3.3");
+GLIBC_PIN(dlinfo, "2.3.3");
 GLIBC_PIN(pthread_create, "2.2.5");
 GLIBC_PIN(pthread_setname_np, "2.12");
 GLIBC_PIN(pthread_sigmask, "2.2.5");
