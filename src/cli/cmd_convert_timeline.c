@@ -4,6 +4,7 @@
  * collectives as a trace that opens in Perfetto or chrome://tracing. Finds the files (trace/dir.h), merges and writes them
  * (convert/timeline.h), prints what came out and what is missing.
  */
+#include "cli/become.h"
 #include "cli/command.h"
 #include "cli/term.h"
 #include "convert/timeline.h"
@@ -14,6 +15,7 @@
 #include <inttypes.h>
 #include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct option_spec timeline_options[] = {
 	{ "input", 'i', OPT_TEXT, "FILE|DIR", NULL,
@@ -162,6 +164,25 @@ static int write_out(const struct options *opts, struct ev_session *session, str
 	return CMD_OK;
 }
 
+/* As root: read what jobs wrote, and write beside it, with their user's rights only. */
+static int leave_root(const struct options *opts)
+{
+	struct st_err err = { 0 };
+	const char *path;
+	size_t i;
+	int ret = 0;
+
+	for (i = 0; ret == 0 && (path = options_nth(opts, "input", i)) != NULL; i++)
+		ret = become_owner_of(path, &err);
+	for (i = 0; ret == 0 && i < opts->word_count; i++)
+		ret = become_owner_of(opts->words[i], &err);
+	if (ret < 0)
+		return cmd_error("%s", err.text);
+	if (ret > 0)
+		cmd_note("the input belongs to user %u: going on with that user's rights", (unsigned int)geteuid());
+	return CMD_OK;
+}
+
 static int add_inputs(const struct options *opts, struct dir_set *set)
 {
 	struct st_err err = { 0 };
@@ -189,6 +210,9 @@ static int convert(const struct options *opts, const char *const *formats)
 		status = cmd_usage("%s is missing", options_text(opts, "output") ? "--input" : "--output");
 		goto out;
 	}
+	status = merge ? leave_root(opts) : CMD_OK;
+	if (status != CMD_OK)
+		goto out;
 	status = merge ? add_inputs(opts, set) : cmd_error("out of memory");
 	if (status != CMD_OK)
 		goto out;

@@ -3,6 +3,7 @@
  * `systrace recover`: finish the files of processes that were killed (spool/recover does the work). Root goes through
  * all users, each in a child that has become that user first: nothing a job left behind is trusted with root's rights.
  */
+#include "cli/become.h"
 #include "cli/command.h"
 #include "cli/term.h"
 #include "cli/term.h"
@@ -15,7 +16,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,8 +115,10 @@ enum child_exit { CHILD_NONE, CHILD_FOUND, CHILD_FAILED };
 
 static enum child_exit as_user(const struct options *opts, uid_t uid, gid_t gid, struct tally *t)
 {
-	if (setgroups(0, NULL) || setresgid(gid, gid, gid) || setresuid(uid, uid, uid)) {
-		cmd_error("cannot become uid %u: %s", (unsigned int)uid, strerror(errno));
+	struct st_err err;
+
+	if (become_user(uid, gid, &err) < 0) {
+		cmd_error("%s", err.text);
 		return CHILD_FAILED;
 	}
 	recover_user(opts, uid, t);

@@ -110,6 +110,30 @@ class Host:
         return h.finish(self.process)
 
 
+def as_nobody(code, *args):
+    """Run Python text as nobody."""
+    return h.run([*AS_NOBODY, PYTHON, "-c", code, *args]).ok()
+
+
+class Listener:
+    """A process of another user that listens under a name and writes down what it gets."""
+
+    def __init__(self, path, prefix=AS_NOBODY):
+        code = ("import os, socket, sys\n"
+                "s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); os.chmod(sys.argv[1], 0o777); s.listen(64)\n"
+                "print('up', flush=True)\n"
+                "while 1:\n"
+                "    c = s.accept()[0]\n"
+                "    print('got', c.recv(100), flush=True)\n")
+        self.process = h.start([*prefix, PYTHON, "-c", code, path])
+        h.check_equal(self.process.stdout.readline(), b"up\n", "the listener")
+
+    def heard(self):
+        """Everything that was sent to it so far, [] = connections without a byte at most."""
+        h.stop(self.process)
+        return [line for line in self.process.stdout.read().decode().splitlines() if line != "got b''"]
+
+
 def _link(path):
     try:
         return os.readlink(path)

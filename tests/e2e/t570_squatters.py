@@ -20,30 +20,6 @@ h.require_root()
 h.own_pid_namespace()
 
 
-def as_nobody(code, *args):
-    """Run Python text as nobody."""
-    return h.run([*s.AS_NOBODY, s.PYTHON, "-c", code, *args]).ok()
-
-
-class Listener:
-    """A process of another user that listens under a name and writes down what it gets."""
-
-    def __init__(self, path, prefix=s.AS_NOBODY):
-        code = ("import os, socket, sys\n"
-                "s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); os.chmod(sys.argv[1], 0o777); s.listen(64)\n"
-                "print('up', flush=True)\n"
-                "while 1:\n"
-                "    c = s.accept()[0]\n"
-                "    print('got', c.recv(100), flush=True)\n")
-        self.process = h.start([*prefix, s.PYTHON, "-c", code, path])
-        h.check_equal(self.process.stdout.readline(), b"up\n", "the listener")
-
-    def heard(self):
-        """Everything that was sent to it so far, [] = connections without a byte at most."""
-        h.stop(self.process)
-        return [line for line in self.process.stdout.read().decode().splitlines() if line != "got b''"]
-
-
 def list_of(host):
     found = json.loads(h.run([h.CLI, "list", "--json"], env=host.env).out or '{"agents": []}')["agents"]
     return [a for a in found if a["pid"] == host.pid]
@@ -64,7 +40,7 @@ def check_controlled(host, what):
 
 def test_socket_name_taken_by_a_listener():
     host = s.Host(s.open_place())
-    squatter = Listener(host.sock)
+    squatter = s.Listener(host.sock)
     host.go()
     check_controlled(host, "a listener of another user")
     h.check_equal(squatter.heard(), [], "bytes sent to the squatter")
@@ -76,7 +52,7 @@ def test_both_socket_names_taken():
     """Then it cannot be controlled; the job goes on, the CLI names the squatter and sends nothing."""
     host = s.Host(s.open_place())
     inode = os.stat("/proc/%d/ns/pid" % host.pid).st_ino
-    squatters = [Listener(host.sock), Listener(host.sock[:-5] + "-%d.sock" % inode)]
+    squatters = [s.Listener(host.sock), s.Listener(host.sock[:-5] + "-%d.sock" % inode)]
     host.go()
     host.do("pass")
     h.wait_for(lambda: "no control socket" in h.read_file(find_log(host)), what="the log line")
@@ -97,7 +73,7 @@ def test_socket_name_taken_by_other_things():
     precious = h.write_file(os.path.join(outside, "precious"), "precious")
     trap = os.path.join(outside, "trap.sock")
     os.chmod(outside, 0o777)
-    listener = Listener(trap)
+    listener = s.Listener(trap)
     plants = {
         "link to a file": "os.symlink(%r, p)" % precious,
         "link to nothing": "os.symlink(%r, p)" % os.path.join(outside, "nothing"),
@@ -109,7 +85,7 @@ def test_socket_name_taken_by_other_things():
     before = os.stat(precious)
     for what, code in plants.items():
         host = s.Host(s.open_place())
-        as_nobody("import os, sys; p = sys.argv[1]; " + code, host.sock)
+        s.as_nobody("import os, sys; p = sys.argv[1]; " + code, host.sock)
         planted = os.lstat(host.sock)
         host.go()
         check_controlled(host, what)
@@ -128,8 +104,8 @@ def test_replaced_socket_is_noticed_and_made_again():
     base = s.open_place()
     os.chmod(base + "/sock", 0o777)
     host = s.Host(base).go().wait_socket()
-    as_nobody("import os, sys; os.rename(sys.argv[1], sys.argv[1] + '.old')", host.sock)
-    squatter = Listener(host.sock)
+    s.as_nobody("import os, sys; os.rename(sys.argv[1], sys.argv[1] + '.old')", host.sock)
+    squatter = s.Listener(host.sock)
     got = h.run([h.CLI, "enable", "MSPTI", "--pid", str(host.pid)], env=host.env).ok(1)
     h.check("the socket belongs to process" in got.out, got.out)
     check_controlled(host, "after a replaced socket")
@@ -188,7 +164,7 @@ def test_spool_taken_by_another_user():
                        ("link", "os.symlink('/dev/shm', p)"), ("file", "open(p, 'w')")):
         base = s.open_place()
         spool = base + "/spool/sysTrace.0"
-        as_nobody("import os, sys; p = sys.argv[1]; " + code, spool)
+        s.as_nobody("import os, sys; p = sys.argv[1]; " + code, spool)
         before = os.listdir("/dev/shm")
         host = s.Host(base).go().wait_socket()
         status = host.ask("status")
@@ -208,11 +184,11 @@ def test_log_name_taken():
     precious = h.write_file(base + "/precious", "precious")
     log = base + "/log/systrace-%s-%%d.log" % socket.gethostname()
     plants = {
-        "link": lambda p: as_nobody("import os, sys; os.symlink(*sys.argv[1:])", precious, p),
+        "link": lambda p: s.as_nobody("import os, sys; os.symlink(*sys.argv[1:])", precious, p),
         "second name": lambda p: os.link(precious, p),
-        "pipe": lambda p: as_nobody("import os, sys; os.mkfifo(sys.argv[1])", p),
+        "pipe": lambda p: s.as_nobody("import os, sys; os.mkfifo(sys.argv[1])", p),
         "pipe with a reader": with_reader,
-        "file": lambda p: as_nobody("import sys; open(sys.argv[1], 'w')", p),
+        "file": lambda p: s.as_nobody("import sys; open(sys.argv[1], 'w')", p),
     }
     for what, plant in plants.items():
         host = s.Host(base)
@@ -240,7 +216,7 @@ def test_output_names_taken():
     host = s.Host(base, RANK="3", SYSTRACE_RUN_ID="r1", PYTHONPATH=jobs.FAKE_TORCH)
     name = base + "/dump/timeline/%s--00003.timeline" % socket.gethostname()
     meta = base + "/dump/meta/r1/%s--3--%d.json" % (socket.gethostname(), host.pid)
-    as_nobody("import os, sys\n"
+    s.as_nobody("import os, sys\n"
               "for p in sys.argv[1:3]: os.makedirs(os.path.dirname(p), 0o777); os.chmod(os.path.dirname(p), 0o777)\n"
               "os.chmod(os.path.dirname(os.path.dirname(sys.argv[2])), 0o777)\n"
               "open(sys.argv[1], 'w').close()\n"
@@ -269,9 +245,9 @@ def test_wrong_uid_gets_no_word():
              "try:\n    print('answer', ctl.ask(sys.argv[1], 'list').code)\n"
              "except PermissionError:\n    print('refused')\n"
              "except (EOFError, ConnectionError):\n    print('closed')\n" % os.path.join(h.ROOT, "tests", "e2e"))
-    h.check_equal(as_nobody(knock, host.sock).out, "refused\n", "another user")
+    h.check_equal(s.as_nobody(knock, host.sock).out, "refused\n", "another user")
     os.chmod(host.sock, 0o666)
-    h.check_equal(as_nobody(knock, host.sock).out, "closed\n", "another user at an open door")
+    h.check_equal(s.as_nobody(knock, host.sock).out, "closed\n", "another user at an open door")
     h.check_equal(host.ask("list").code, 0, "root")
     host.quit().ok()
 
@@ -289,7 +265,7 @@ def test_texts_of_a_hostile_job_are_clean():
         h.check(not set(got.out + got.err) & set("\x1b\x07\r\b"), "%s: %r" % (command, got))
     host.quit().ok()
     place = base + "/spool/sysTrace.%d/1-999999-1\x1b[31m" % s.NOBODY
-    as_nobody("import os, sys; os.makedirs(sys.argv[1], 0o700); os.chmod(os.path.dirname(sys.argv[1]), 0o700)\n"
+    s.as_nobody("import os, sys; os.makedirs(sys.argv[1], 0o700); os.chmod(os.path.dirname(sys.argv[1]), 0o700)\n"
               "open(sys.argv[1] + '/pool', 'wb').write(b'STPOOL01' + b'\\xff' * 300000)", place)
     got = h.run([h.SYSTRACE, "recover", "--spool", base + "/spool"])
     h.check("999999" in got.out and not set(got.out + got.err) & set("\x1b\x07\r\b"), repr(got))

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Root's tools that read what jobs wrote first become the user it belongs to (design 5): what a job left behind is
+ * untrusted input, and the place for the result may be full of its user's links. Used by recover and the converters.
+ */
+#ifndef CLI_BECOME_H
+#define CLI_BECOME_H
+
+#include "base/err.h"
+
+#include <sys/types.h>
+
+/** become_user - take this user and group and no other, for good. Context: tool, as root. Return: 0 or -errno with @err. */
+int become_user(uid_t uid, gid_t gid, struct st_err *err);
+
+/**
+ * become_owner_of - as root: become the owner of a file, of a directory, or of the first file of another user in it
+ *
+ * Links are not followed; what belongs to root, or is not there, changes nothing. Does nothing for other users.
+ * Context: tool. Return: 1 = it is another user now, 0 = nothing changed, or -errno with @err.
+ */
+int become_owner_of(const char *path, struct st_err *err);
+
+#endif
