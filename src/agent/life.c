@@ -233,15 +233,17 @@ void agent_rank_hint(uint32_t rank, uint32_t world_size)
 
 /*
  * A copy that was here first, of whatever version: the reference leads to it, or, where this one was loaded with
- * RTLD_DEEPBIND and sees itself first, the global search does.
+ * RTLD_DEEPBIND and sees itself first, a search that begins at the program.
  */
 static bool another_copy(void)
 {
 	const void *first;
+	void *global; /* the program's own handle: it is never unloaded, so a reference to it costs nothing */
 
 	if (&systrace_agent_anchor[0] != &anchor[0])
 		return true;
-	first = dlsym(RTLD_DEFAULT, "systrace_agent_anchor");
+	global = dlopen ? dlopen(NULL, RTLD_LAZY) : NULL;
+	first = global ? dlsym(global, "systrace_agent_anchor") : NULL;
 	return first && first != &anchor[0];
 }
 

@@ -4,6 +4,7 @@ loaded, so that a test can put something in the agent's place first; runs as any
 """
 
 import os
+import re
 import shutil
 import subprocess
 
@@ -11,6 +12,7 @@ import ctl
 import harness as h
 
 NOBODY = 65534
+FAKE_FUNCTIONS = 7  # of tests/fake/torch_pkg
 PYTHON = "/usr/bin/python3"  # readable by every user
 AS_NOBODY = ["setpriv", "--reuid=%d" % NOBODY, "--regid=%d" % NOBODY, "--clear-groups"]
 
@@ -81,11 +83,15 @@ class Host:
 
     def train(self, steps):
         """Steps with the stand-in for torch (PYTHONPATH=jobs.FAKE_TORCH), traced."""
-        self.do("import torch; from torch.utils.data import DataLoader; optimizer = torch.optim.SGD([])")
-        h.wait_for(lambda: "0 functions attached" not in self.ask("status").get("python.text", "0 functions attached"),
-                   what="attached functions")
+        self.do("import torch; from torch.utils.data import DataLoader; "
+                "optimizer = globals().get('optimizer') or torch.optim.SGD([])")
+        h.wait_for(lambda: self.attached() >= FAKE_FUNCTIONS, what="%d attached functions" % FAKE_FUNCTIONS)
         self.do("exec('for batch in DataLoader(list(range(%d))):\\n  torch.autograd.backward(batch); optimizer.step()')" %
                 steps)
+
+    def attached(self):
+        found = re.search(r"(\d+) functions attached", self.ask("status").get("python.text", ""))
+        return int(found.group(1)) if found else 0
 
     def wait_socket(self):
         h.wait_for(lambda: os.path.exists(self.sock), what="the control socket %s" % self.sock)
