@@ -25,23 +25,34 @@ struct db {
 	char args[FROW_ARGS_BYTES];
 };
 
+/* AUTOINCREMENT costs a look into another table with each row: the word comes in when all of them are there. */
+#define SLICE_TABLE(increment)                                                                                     \
+	"CREATE TABLE slice (id INTEGER PRIMARY KEY" increment ", timestamp INTEGER, duration INTEGER, name TEXT," \
+	" depth INTEGER, track_id INTEGER, cat TEXT, args TEXT, cname TEXT, end_time INTEGER, flag_id TEXT)"
+
 static const char schema[] =
 	"CREATE TABLE process (pid TEXT PRIMARY KEY, process_name TEXT, label TEXT, process_sort_index INTEGER,"
 	" parentPid TEXT DEFAULT '0');"
 	"CREATE TABLE thread (track_id INTEGER PRIMARY KEY, tid TEXT, pid TEXT, thread_name TEXT,"
-	" thread_sort_index INTEGER);"
-	"CREATE TABLE slice (id INTEGER PRIMARY KEY AUTOINCREMENT, timestamp INTEGER, duration INTEGER, name TEXT,"
-	" depth INTEGER, track_id INTEGER, cat TEXT, args TEXT, cname TEXT, end_time INTEGER, flag_id TEXT);"
-	"CREATE TABLE counter (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT, pid TEXT, timestamp INTEGER, cat TEXT,"
-	" args TEXT);"
-	"CREATE TABLE flow (id INTEGER PRIMARY KEY AUTOINCREMENT, flow_id TEXT, name TEXT, cat TEXT, track_id INTEGER,"
-	" timestamp INTEGER, type TEXT);"
-	"INSERT INTO process (pid, process_name) VALUES ('Process Scheduling', 'Process Scheduling'),"
-	" ('CPU Scheduling', 'CPU Scheduling');";
+	" thread_sort_index INTEGER);" SLICE_TABLE(
+		"") ";"
+		    "CREATE TABLE counter (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT, pid TEXT, timestamp INTEGER, cat TEXT,"
+		    " args TEXT);"
+		    "CREATE TABLE flow (id INTEGER PRIMARY KEY AUTOINCREMENT, flow_id TEXT, name TEXT, cat TEXT, track_id INTEGER,"
+		    " timestamp INTEGER, type TEXT);"
+		    "INSERT INTO process (pid, process_name) VALUES ('Process Scheduling', 'Process Scheduling'),"
+		    " ('CPU Scheduling', 'CPU Scheduling');";
 
 static const char indices[] = "CREATE INDEX track_id_cat_index ON slice (track_id, cat);"
 			      "CREATE INDEX track_id_timestamp_end_time_index ON slice (timestamp, end_time, track_id);"
 			      "CREATE INDEX flow_id_time_index ON flow (cat, type);";
+
+static const char increment[] =
+	"PRAGMA writable_schema = ON;"
+	"UPDATE sqlite_master SET sql = '" SLICE_TABLE(
+		" AUTOINCREMENT") "' WHERE name = 'slice';"
+				  "INSERT INTO sqlite_sequence SELECT 'slice', max(id) FROM slice HAVING max(id) > 0;"
+				  "PRAGMA writable_schema = OFF;";
 
 static int sql_errno(int code)
 {
@@ -108,8 +119,10 @@ static struct fsink *db_open(struct fview *view, const char *path, struct st_err
 	db->sort = frow_sort_new(path, err);
 	if (!db->sort)
 		goto fail;
+	sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
 	unlink(db->part); /* of a run that was killed */
-	if (sqlite3_open_v2(db->part, &db->sql, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL) != SQLITE_OK) {
+	if (sqlite3_open_v2(db->part, &db->sql, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
+			    NULL) != SQLITE_OK) {
 		sql_fail(db, err);
 		goto fail;
 	}
@@ -239,6 +252,8 @@ static int db_finish(struct fsink *sink, uint64_t *bytes, struct st_err *err)
 	free(ids);
 	if (!ret)
 		ret = run(db, indices, err);
+	if (!ret)
+		ret = run(db, increment, err);
 	if (!ret)
 		ret = run(db, "COMMIT; PRAGMA user_version = 0; PRAGMA journal_mode = DELETE", err);
 	if (!ret && sqlite3_close(db->sql) != SQLITE_OK)

@@ -9,9 +9,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define RUN_ROWS (192u << 10) /* 12 MiB of rows, 6 MiB of keys */
+#define RUN_ROWS (128u << 10) /* 9 MiB of rows, 3 MiB of keys, as much while sorting */
 #define MAX_RUNS 256 /* merged at a time */
-#define MERGE_ROWS (128u << 10) /* rows in memory while merging, shared by the runs */
+#define MERGE_ROWS (64u << 10) /* rows in memory while merging, shared by the runs */
 
 struct key {
 	uint64_t begin_ns, end_ns;

@@ -2,7 +2,7 @@
 /*
  * Rows in ascending order of their begin, any number of them: sorted runs go to a nameless temporary file beside the
  * output and are merged at the end. The database's exporter needs it, as slices become known when they end. Memory stays
- * below 32 MiB.
+ * below 24 MiB.
  */
 #ifndef CONVERT_FTRACE_SORT_H
 #define CONVERT_FTRACE_SORT_H
