@@ -396,10 +396,10 @@ static int switch_out(struct sched_state *m, struct cpu *cpu, const struct event
 	task = task_get(m, pid);
 	if (!task)
 		return -ENOMEM;
+	if (!task->comm)
+		heard(m, task, comm);
 	if (task->state != TASK_RUNNING || task->cpu != number) {
 		/* its switch-in was not seen */
-		if (!task->comm)
-			heard(m, task, comm);
 		ret = set_state(m, task, TASK_RUNNING, cpu->since_ns > task->since_ns ? cpu->since_ns : task->since_ns,
 				number, SPAN_CUT_LOST, cpu->flags & (SPAN_BEGIN_UNSEEN | SPAN_CUT_LOST));
 		if (ret)
@@ -703,12 +703,17 @@ static int dispatch(struct sched_state *m, const struct event *ev)
 
 int sched_state_feed(struct sched_state *m, const struct event *ev)
 {
+	bool placed = ev->kind != EV_LOST && ev->kind != EV_TASK; /* the CPU that it names matters */
+	uint64_t end_ns = ev->t_ns + (ev->kind == EV_LOST ? ev->dur_ns : 0);
 	struct event now;
 	struct cpu *cpu;
 	int ret;
-	uint64_t end_ns = ev->t_ns + (ev->kind == EV_LOST ? ev->dur_ns : 0);
 
 	m->stats.events++;
+	if (placed && (ev->track.cpu < 0 || ev->track.cpu >= MAX_CPU)) {
+		m->stats.bad_cpu++;
+		return 0;
+	}
 	if (!m->stats.first_ns)
 		m->stats.first_ns = ev->t_ns;
 	if (end_ns < m->stats.last_ns) {
@@ -720,12 +725,8 @@ int sched_state_feed(struct sched_state *m, const struct event *ev)
 		return dispatch(m, &now);
 	}
 	m->stats.last_ns = end_ns;
-	if (ev->track.cpu < 0 || ev->kind == EV_LOST)
+	if (ev->kind == EV_LOST || ev->track.cpu < 0 || ev->track.cpu >= MAX_CPU)
 		return dispatch(m, ev);
-	if (ev->track.cpu >= MAX_CPU) {
-		m->stats.bad_cpu++;
-		return 0;
-	}
 	cpu = cpu_get(m, ev->track.cpu, ev->t_ns);
 	if (!cpu)
 		return -ENOMEM;
