@@ -250,6 +250,19 @@ static int add_state(struct sched_sum *sum, const struct sched_span *span)
 	return span->state == TASK_RUNNABLE ? add_runnable(sum, row, span, ns) : 0;
 }
 
+static int add_accounted(struct sched_sum *sum, const struct sched_span *span)
+{
+	struct sched_row *row;
+
+	if (!want_pid(sum, span->pid) || !moment_inside(sum, span->end_ns))
+		return 0;
+	row = row_of(sum, span->comm, span->pid, span->cpu);
+	if (!row)
+		return -ENOMEM;
+	row->accounted_ns += span->runtime_ns;
+	return 0;
+}
+
 static int add_on_cpu(struct sched_sum *sum, const struct sched_span *span)
 {
 	uint64_t ns = inside(sum, span);
@@ -261,7 +274,7 @@ static int add_on_cpu(struct sched_sum *sum, const struct sched_span *span)
 	if (!cpu)
 		return -ENOMEM;
 	*(span->pid == IDLE_PID ? &cpu->idle_ns : &cpu->busy_ns) += ns;
-	return 0;
+	return span->runtime_ns && span->pid > IDLE_PID ? add_accounted(sum, span) : 0;
 }
 
 static int add_gap(struct sched_sum *sum, const struct sched_span *span)

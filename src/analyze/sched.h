@@ -42,6 +42,7 @@ struct sched_row {
 	uint32_t members; /* per pid: names it had; per command: pids of that name */
 	uint64_t ns[SCHED_TIMES];
 	uint64_t preempted_ns; /* part of RUNNABLE: waiting after it had to leave the CPU */
+	uint64_t accounted_ns; /* sum of sched_stat_runtime: what the kernel accounts to it (/proc/<pid>/schedstat) */
 	uint64_t switches; /* switches away from it */
 	uint64_t involuntary; /* of these, while it could have gone on: prev_state R or R+ */
 	uint64_t preempted; /* of these, R+: inside the kernel, at an interrupt */

@@ -91,6 +91,7 @@ static void latency(struct writer *to, const struct sched_hist *hist)
 static void sums(struct writer *to, const struct sched_row *row)
 {
 	u64(to, "running_ns", row->ns[SCHED_RUNNING]);
+	u64(to, "accounted_ns", row->accounted_ns);
 	u64(to, "runnable_ns", row->ns[SCHED_RUNNABLE]);
 	u64(to, "runnable_preempted_ns", row->preempted_ns);
 	u64(to, "sleeping_ns", sched_sleeping(row));

@@ -85,6 +85,7 @@ int sched_row_add(struct sched_row *to, const struct sched_row *from)
 		to->irq_count[i] += from->irq_count[i];
 		to->irq_ns[i] += from->irq_ns[i];
 	}
+	to->accounted_ns += from->accounted_ns;
 	to->preempted_ns += from->preempted_ns;
 	to->switches += from->switches;
 	to->involuntary += from->involuntary;

@@ -66,6 +66,7 @@ GET(sleeping, US(sched_sleeping(row)))
 GET(sleep_s, US(row->ns[SCHED_SLEEP_S]))
 GET(sleep_d, US(row->ns[SCHED_SLEEP_D]))
 GET(sleep_other, US(row->ns[SCHED_SLEEP_OTHER]))
+GET(accounted, US(row->accounted_ns))
 GET(switches, row->switches)
 GET(involuntary, row->involuntary)
 GET(hard_count, row->irq_count[SCHED_IRQ])
@@ -107,6 +108,7 @@ GET_IRQ(max, *number = US(irq->max_ns))
 		{ "sleeping D (us)", COL_US, 16, get_sleep_d },                                                 \
 		{ "sleeping other (us)", COL_US, 18, get_sleep_other },                                         \
 		{ "runnable after preemption (us)", COL_US, 28, get_preempted_wait },                           \
+		{ "accounted by the kernel (us)", COL_US, 26, get_accounted },                                  \
 		{ "switches", COL_COUNT, 11, get_switches },                                                    \
 		{ "involuntary switches", COL_COUNT, 18, get_involuntary },                                     \
 		{ "irq count", COL_COUNT, 11, get_hard_count }, { "irq time (us)", COL_US, 14, get_hard_time }, \

@@ -357,6 +357,26 @@ static void print_hit_tasks(const struct report *report)
 	free(list);
 }
 
+/* Time on a CPU that the kernel does not account to the task: the hypervisor had the CPU, or interrupts did. */
+static void print_stolen(const struct report *report)
+{
+	const struct sched_result *result = report->result;
+	uint64_t ran = 0, accounted = 0;
+	size_t i;
+
+	for (i = 0; i < result->task_count; i++) {
+		if (!result->tasks[i].accounted_ns)
+			continue; /* some classes of tasks have no such events */
+		ran += result->tasks[i].ns[SCHED_RUNNING];
+		accounted += result->tasks[i].accounted_ns;
+	}
+	if (accounted && ran > accounted && (ran - accounted) * 200 > ran)
+		fprintf(report->out,
+			"  tasks were on CPUs for %.3f ms (%.1f %%) more than the kernel accounts to them: a hypervisor "
+			"took the CPU, or interrupts did\n",
+			ms(ran - accounted), pct(ran - accounted, ran));
+}
+
 static void print_quality(const struct report *report)
 {
 	const struct sched_stats *stats = &report->result->machine;
@@ -394,6 +414,7 @@ static void print_quality(const struct report *report)
 				cpu->cpu, cpu->gaps, ms(cpu->gap_ns), ms(cpu->longest_gap_ns),
 				(double)(int64_t)(cpu->longest_gap_at_ns - result->trace_first_ns) / 1e9);
 	}
+	print_stolen(report);
 	fprintf(report->out, "  p50 and p99 are at most %.2f %% off; all else is exact\n", SCHED_HIST_ERROR_PCT);
 }
 

@@ -332,6 +332,8 @@ static int give_irq(struct msdb *db, struct sched_span *span, const char *args, 
 static int cpu_slice(struct msdb *db, struct sched_span *span, const struct lane *lane, const char *name,
 		     const char *args)
 {
+	char runtime[32];
+
 	span->cpu = lane->number;
 	if (strcmp(name, "sched_switch") == 0)
 		return give_switch(db, span, args);
@@ -350,6 +352,9 @@ static int cpu_slice(struct msdb *db, struct sched_span *span, const struct lane
 	}
 	span->kind = SPAN_ON_CPU;
 	span->state = TASK_RUNNING;
+	if (json_get(args, "total_runtime", runtime, sizeof(runtime)) &&
+	    num_u64_n(runtime, strspn(runtime, "0123456789"), &span->runtime_ns) < 0)
+		span->runtime_ns = 0;
 	span->end_state = json_name(db, args, "end_state");
 	return db->emit(db->arg, span);
 }
