@@ -235,6 +235,8 @@ static void put_pool(struct ctl_msg *answer, const struct io_status *io)
 	ctl_add(answer, "log", siglog_path());
 	if (life.spool.note[0])
 		ctl_add(answer, "note", life.spool.note);
+	if (io->pool_text[0])
+		ctl_add(answer, "note", io->pool_text);
 	if (io->drain.given_up[0])
 		ctl_addf(answer, "note", "given up for now: %s", io->drain.given_up);
 	if (io->drain.last_error)

@@ -276,6 +276,41 @@ static void write_meta(bool ended)
 	}
 }
 
+/* Chunks that no thread can take now. */
+static uint64_t taken_bytes(void)
+{
+	uint32_t i, taken = 0, chunks = atomic_load_explicit(&agent.pool.mapped_chunks, memory_order_acquire);
+
+	for (i = 0; i < chunks; i++) {
+		uint64_t word = atomic_load_explicit(&chunk_at(i)->state, memory_order_relaxed);
+
+		taken += CHUNK_STATE(word) != CHUNK_FREE;
+	}
+	return (uint64_t)taken * POOL_CHUNK_BYTES;
+}
+
+/* A thread found no free chunk: its record is lost, the next need not be. */
+static void wake_io(void)
+{
+	thread_wake(THREAD_IO);
+}
+
+/* A larger pool, as far as it can be had; what can't is in `status`. */
+static void grow(uint64_t bytes)
+{
+	uint64_t want = bytes < env.spool_bytes ? bytes : env.spool_bytes;
+	struct st_err err = { 0 };
+	int64_t have = spool_grow(&life.spool, want, &err);
+	bool enough = have >= 0 && (uint64_t)have >= want / POOL_CHUNK_BYTES * POOL_CHUNK_BYTES;
+
+	if (have >= 0 && !enough)
+		err_set(&err, -ENOSPC, "pool is %llu KiB instead of %llu: 1/8 of what %s has free is no more",
+			(unsigned long long)(have >> 10), (unsigned long long)(want >> 10), life.spool.base);
+	pthread_mutex_lock(&io.lock);
+	snprintf(io.status.pool_text, sizeof(io.status.pool_text), "%.159s", enough ? "" : err.text);
+	pthread_mutex_unlock(&io.lock);
+}
+
 /*
  * How long to sleep after this pass: half as long while the pool fills by an eighth between two passes, twice as long
  * while it does not. A pool more than half full is made larger, up to SYSTRACE_SPOOL_MB.
@@ -284,13 +319,14 @@ static uint64_t pace(uint64_t sleep_ns)
 {
 	uint64_t bytes =
 		(uint64_t)atomic_load_explicit(&agent.pool.mapped_chunks, memory_order_relaxed) * POOL_CHUNK_BYTES;
-	uint64_t pending = drain_pending(&agent.pool);
-	struct st_err err;
+	uint64_t pending = drain_pending(&agent.pool), taken = taken_bytes();
 
+	if (taken > pending)
+		pending = taken; /* many threads with a little in each chunk */
 	if (pending < bytes / 8)
 		return sleep_ns < FLUSH_NS / 2 ? sleep_ns * 2 : FLUSH_NS;
 	if (pending >= bytes / 2) {
-		spool_grow(&life.spool, bytes * 2, &err);
+		grow(bytes * 2);
 		return BUSY_NS;
 	}
 	return sleep_ns > 2 * BUSY_NS ? sleep_ns / 2 : BUSY_NS;
@@ -370,7 +406,8 @@ static void pass(bool last)
 	int ret = 0;
 
 	if (wishes & IO_GROW)
-		spool_grow(&life.spool, env.spool_bytes, &result.err);
+		grow(env.spool_bytes);
+	atomic_store_explicit(&agent.pool.starving, 0, memory_order_relaxed);
 	if (!open_drain()) {
 		atomic_fetch_or_explicit(&io.wishes, wishes, memory_order_relaxed);
 		return;
@@ -427,6 +464,7 @@ void io_run(void)
 	bool all_written;
 	int tries;
 
+	agent.pool.starved = wake_io;
 	announce();
 	io.recover_ns = clock_mono_ns() + RECOVER_AFTER_NS;
 	while (!thread_stopping(THREAD_IO)) {

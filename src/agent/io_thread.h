@@ -43,6 +43,7 @@ struct io_status {
 	char dump_path[POOL_PATH]; /* in use; "" before the first file could have been made */
 	char file[POOL_FILES][POOL_PATH];
 	int files;
+	char pool_text[160]; /* "" or why the pool is smaller than it should be */
 	uint64_t forgotten; /* records thrown away before recording began */
 };
 

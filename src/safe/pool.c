@@ -170,6 +170,8 @@ bool pool_put(struct pool *pool, const void *rec, uint32_t bytes, enum pool_sour
 		chunk = bytes <= POOL_MAX_RECORD ? enter_chunk(pool, bytes, generation, &ticket) : NULL;
 		if (!chunk) {
 			atomic_fetch_add_explicit(&pool->head->dropped[source], 1, memory_order_relaxed);
+			if (pool->starved && !atomic_exchange_explicit(&pool->starving, 1, memory_order_relaxed))
+				pool->starved();
 			errno = saved;
 			return false;
 		}

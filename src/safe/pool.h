@@ -191,6 +191,9 @@ struct pool {
 	struct pool_guard *guard;
 	_Atomic uint32_t mapped_chunks;
 	size_t reserved_bytes; /* address space kept for pool_grow */
+	void (*starved)(
+		void); /* no chunk was free: called once until .starving is cleared; must be fit for a hook; or NULL */
+	_Atomic uint32_t starving;
 	bool shared_file; /* false: private memory, records do not survive a SIGKILL */
 	int fd; /* used by pool_grow and by nothing else; -1 when unknown */
 };

@@ -228,6 +228,7 @@ int spool_create(struct spool *spool, struct pool *pool, const struct spool_opti
 	uint32_t most = most_chunks(options);
 	uint32_t chunks = options->chunks ? options->chunks : SPOOL_SMALL_CHUNKS;
 	struct pool_guard *guard;
+	uint32_t want;
 	struct st_err why;
 	struct owner self;
 	int ret;
@@ -235,6 +236,7 @@ int spool_create(struct spool *spool, struct pool *pool, const struct spool_opti
 	memset(spool, 0, sizeof(*spool));
 	if (chunks > most)
 		chunks = most;
+	want = chunks;
 	owner_self(&self);
 	spool->reserved_bytes = round_up(pool_area_bytes(most));
 	spool->area = FAULT("dir.reserve") ? MAP_FAILED
@@ -245,6 +247,7 @@ int spool_create(struct spool *spool, struct pool *pool, const struct spool_opti
 	guard = make_guard();
 	ret = guard ? file_memory(spool, options, &self, &chunks, &why) : 0;
 	if (guard && ret < 0) {
+		chunks = want; /* what would have fitted there does not matter here */
 		snprintf(spool->note, sizeof(spool->note), "not crash-safe: %.140s", why.text);
 		ret = map_part(spool, -1, 0, round_up(pool_area_bytes(chunks)));
 	}

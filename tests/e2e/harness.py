@@ -238,6 +238,32 @@ def own_pid_namespace():
     os.execvp("unshare", command + [sys.executable, *sys.argv])
 
 
+def own_mounts():
+    """Go on in a mount namespace of our own, where a test may mount what it likes: nothing of it outlives the script.
+
+    Call it first thing in a script. Skips without root.
+    """
+    if os.environ.get("ST_OWN_MOUNTS"):
+        return
+    require_root()
+    require("unshare")
+    command = ["unshare", "--mount", "--propagation", "private"]
+    if subprocess.run(command + ["true"], stderr=subprocess.DEVNULL).returncode != 0:
+        skip("no mount namespace of our own: unshare --mount is not permitted here")
+    os.environ["ST_OWN_MOUNTS"] = "1"
+    os.execvp("unshare", command + [sys.executable, *sys.argv])
+
+
+def mount(*words):
+    """mount(8) in the namespace of own_mounts(); skips where the kernel does not know the file system."""
+    done = subprocess.run(["mount", *map(str, words)], stderr=subprocess.PIPE)
+    if done.returncode != 0:
+        skip("cannot mount: %s" % done.stderr.decode().strip())
+
+
+FULL = bool(os.environ.get("ST_FULL"))  # the long form of a test
+
+
 # --- the agent's environment ---------------------------------------------------------------------------------------
 
 def preload_env(dump_dir, sock_dir=None, **extra):

@@ -365,6 +365,21 @@ static void a_small_or_foreign_place_means_private_memory(void **state)
 	assert_int_equal(spool_grow(&spool, 2 << 20, NULL), 2 << 20);
 	assert_int_equal(drain_pending(&pool), sizeof(struct rec_stage));
 
+	/* so small that not even the smallest pool may be had there */
+	if (geteuid() == 0) {
+		char small[96];
+
+		snprintf(small, sizeof(small), "%s/small", root);
+		run("mkdir %s && mount -t tmpfs -o size=1m none %s", small, small);
+		options.place = small;
+		assert_int_equal(spool_create(&spool, &pool, &options, NULL), 0);
+		run("umount %s", small);
+		assert_false(pool.shared_file);
+		assert_non_null(strstr(spool.note, "may be used"));
+		assert_int_equal(atomic_load(&pool.mapped_chunks), SPOOL_SMALL_CHUNKS);
+		assert_true(put_stage(&pool, 1, 0));
+	}
+
 	/* a base directory that others may enter */
 	run("mkdir -m 755 %s/sysTrace.%u", root, (unsigned int)geteuid());
 	options.place = root;
