@@ -615,6 +615,17 @@ static bool dat_knows(const unsigned char *head, size_t len)
 	return len >= 10 && !memcmp(head, "\x17\x08\x44tracing", 10);
 }
 
+/* Texts of formats and pages do not know which file they are from. */
+static void name_file(struct st_err *err, const char *path)
+{
+	char text[sizeof(err->text)];
+
+	if (!err || strstr(err->text, path))
+		return;
+	memcpy(text, err->text, sizeof(text));
+	err_set(err, err->code, "%s: %s", path, text);
+}
+
 static struct ev_reader *dat_open(struct ev_session *session, struct input *input, const char *path, struct st_err *err)
 {
 	struct dat_reader *r = calloc(1, sizeof(*r));
@@ -645,6 +656,7 @@ static struct ev_reader *dat_open(struct ev_session *session, struct input *inpu
 		r->cmdline_at = r->dat.cmdlines;
 	}
 	if (ret) {
+		name_file(err, path);
 		free(r->base.path);
 		dat_close(&r->base);
 		return NULL;

@@ -52,7 +52,7 @@ static long fuzz_read(struct ev_session *session, const char *path)
 	return events;
 }
 
-static void fuzz_write(const char *path, const struct tsink_ops *format)
+static inline void fuzz_write(const char *path, const struct tsink_ops *format)
 {
 	struct ev_session *session = ev_session_new();
 	struct merge *merge = merge_new(session);
@@ -67,7 +67,7 @@ static void fuzz_write(const char *path, const struct tsink_ops *format)
 	ev_session_free(session);
 }
 
-static int fuzz_bytes(const uint8_t *data, size_t size)
+static inline int fuzz_bytes(const uint8_t *data, size_t size)
 {
 	struct ev_session *session = ev_session_new();
 	int fd = memfd_create("fuzz", MFD_CLOEXEC);
