@@ -451,7 +451,8 @@ static void stamp_findings(struct localize *loc)
 		if (r && f->kind != LOC_HANG && slow_step_ms(loc, r, f) > 0)
 			f->share = fmin(1, f->lost_ms / slow_step_ms(loc, r, f));
 	}
-	if (loc->findings_count)
+	/* another localiser's order is that of its metrics' priorities */
+	if (loc->findings_count && !loc->options.judge)
 		qsort(loc->findings, loc->findings_count, sizeof(loc->findings[0]), by_finding);
 }
 
@@ -523,11 +524,88 @@ static int decide(struct localize *loc, struct loc_result *result)
 	return ret < 0 ? ret : 0;
 }
 
-int localize_judge(struct localize *loc, struct loc_result *result)
+/* The value of a cell that a kind is judged by; NAN for none */
+static double cell_value(const struct loc_cell *c, enum loc_kind kind)
+{
+	switch (kind) {
+	case LOC_COMPUTE:
+	case LOC_LAUNCH:
+		return c->own;
+	case LOC_COMM:
+		return c->ms > 0 && !isnan(c->own) ? c->ms - c->own - (isnan(c->load) ? 0 : c->load) - c->ckpt : NAN;
+	case LOC_DATALOADER:
+		return c->load;
+	case LOC_CKPT:
+		return c->ckpt > 0 ? c->ckpt : NAN;
+	default:
+		return NAN;
+	}
+}
+
+static size_t own_series(const struct localize *loc, int32_t rank, enum loc_kind kind, struct loc_point **points)
+{
+	const struct loc_rank *r = loc_rank_by_number(loc, rank);
+	size_t i, count = 0;
+
+	*points = r ? malloc((r->cells_count + 1) * sizeof(**points)) : NULL;
+	for (i = 0; *points && i < r->cells_count; i++) {
+		double value = cell_value(&r->cells[i], kind);
+
+		if (!isnan(value) && r->first_step + i >= loc->first && r->first_step + i < loc->first + loc->steps)
+			(*points)[count++] = (struct loc_point){ r->cells[i].begin_ns, value };
+	}
+	return count;
+}
+
+size_t localize_series(const struct localize *loc, int32_t rank, enum loc_kind kind, struct loc_point **points)
+{
+	const struct loc_point *kept = NULL;
+	size_t count;
+
+	if (!loc->options.series)
+		return own_series(loc, rank, kind, points);
+	count = loc->options.series(loc->options.judge_arg, rank, kind, &kept);
+	*points = count ? malloc(count * sizeof(**points)) : NULL;
+	if (!*points)
+		return 0;
+	memcpy(*points, kept, count * sizeof(**points));
+	return count;
+}
+
+/* The robust localiser's judges, one after the other. Return: 0 or -ENOMEM */
+static int ask_judges(struct localize *loc)
 {
 	static int (*const judges[])(struct localize *) = { loc_judge_hang, loc_judge_stages, loc_judge_compute,
 							    loc_judge_groups, loc_judge_links };
 	size_t i;
+	int ret = 0;
+
+	for (i = 0; i < sizeof(judges) / sizeof(judges[0]) && !ret; i++) {
+		ret = judges[i](loc);
+		if (!i && loc->findings_count)
+			break; /* a job that hangs is not searched for slow ranks */
+	}
+	drop_explained(loc);
+	return ret;
+}
+
+/* Another localiser's findings stand as they are */
+static int ask_other(struct localize *loc, struct loc_result *result)
+{
+	int ret = loc->options.judge(loc, loc->options.judge_arg);
+
+	if (ret < 0)
+		return ret;
+	say_missing(loc, result);
+	result->verdict = loc->findings_count ? LOC_FOUND : ret ? LOC_HEALTHY : LOC_NO_DATA;
+	if (result->verdict == LOC_NO_DATA)
+		snprintf(result->reason, sizeof(result->reason),
+			 "none of the operations that fail_slow_ops names, loader calls or checkpoints was recorded");
+	return 0;
+}
+
+int localize_judge(struct localize *loc, struct loc_result *result)
+{
 	int ret;
 
 	*result = (struct loc_result){ .verdict = LOC_NO_DATA };
@@ -535,22 +613,19 @@ int localize_judge(struct localize *loc, struct loc_result *result)
 	ret = lay_grid(loc);
 	if (ret < 0)
 		return ret;
+	if (loc->options.span_ns)
+		loc->options.from_ns = loc->end_ns - loc->options.span_ns;
 	apply_times(loc);
 	if (!loc->ranks_count) {
 		snprintf(result->reason, sizeof(result->reason), "no records of any rank");
 		return 0;
 	}
 	loc->findings_count = 0;
-	for (i = 0; i < sizeof(judges) / sizeof(judges[0]); i++) {
-		ret = judges[i](loc);
-		if (ret < 0)
-			return ret;
-		if (!i && loc->findings_count)
-			break; /* a job that hangs is not searched for slow ranks */
-	}
-	drop_explained(loc);
+	ret = loc->options.judge ? ask_other(loc, result) : ask_judges(loc);
+	if (ret < 0)
+		return ret;
 	stamp_findings(loc);
-	ret = decide(loc, result);
+	ret = loc->options.judge ? 0 : decide(loc, result);
 	if (ret < 0)
 		return ret;
 	result->findings = loc->findings;

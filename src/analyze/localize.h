@@ -21,13 +21,29 @@ enum loc_kind { LOC_COMPUTE, LOC_LAUNCH, LOC_COMM, LOC_DATALOADER, LOC_CKPT, LOC
 /** loc_kind_word - compute, launch, comm, dataloader, ckpt, hang */
 const char *loc_kind_word(enum loc_kind kind);
 
+/** struct loc_point - one value of a series */
+struct loc_point {
+	int64_t at_ns; /* wall clock */
+	double value; /* ms */
+};
+
+struct localize;
+
 /** struct loc_options - what to look at; zero-initialise for everything */
 struct loc_options {
 	uint32_t from_step, to_step; /* inclusive; to_step 0 = to the end */
 	int64_t from_ns, to_ns; /* wall clock of the step's begin; to_ns 0 = to the end */
+	int64_t span_ns; /* only the last so many ns of the data; 0 = all of it */
 	unsigned off_kinds; /* bits 1 << enum loc_kind that are not looked for */
 	int64_t until_ns; /* job was observed up to here (hang), 0 = up to the last record */
 	double hang_mins; /* 0 = 30 */
+	/*
+	 * Another localiser in place of the robust one: reports with loc_find() and returns whether there was anything to
+	 * judge, or -ENOMEM; series: what it compared, valid until its end.
+	 */
+	int (*judge)(struct localize *loc, void *arg);
+	size_t (*series)(void *arg, int32_t rank, enum loc_kind kind, const struct loc_point **points);
+	void *judge_arg;
 };
 
 /** struct loc_op - one collective call of one rank */
@@ -60,7 +76,6 @@ struct loc_step {
 	double ms; /* 0 = until the next step begins */
 };
 
-struct localize;
 struct loc_rank;
 
 /** localize_new - @options: copied. Context: tool. Return: NULL with errno. */
@@ -94,6 +109,8 @@ struct loc_finding {
 	unsigned level; /* 1 within its group, 2 its whole group against others, 0 not compared */
 	uint32_t op; /* name id of the operation, 0 = stage */
 	uint32_t group; /* name id, 0 = compared with all ranks */
+	uint32_t kpi; /* name id of the observation point (documented localiser), 0 = told by kind and op */
+	bool in_time; /* found in the rank's own history, not by comparison */
 };
 
 enum loc_verdict { LOC_NO_DATA, LOC_HEALTHY, LOC_FOUND, LOC_CANNOT_TELL };
@@ -117,6 +134,14 @@ bool localize_rank_at(const struct localize *loc, size_t index, int32_t *rank, u
 
 /** localize_peers - ranks of a group. Return: their count; *ranks valid until localize_free(). */
 size_t localize_peers(const struct localize *loc, uint32_t group, const int32_t **ranks);
+
+/**
+ * localize_series - what was compared of a rank, one value a step (or a window of the documented localiser)
+ * @points: gets an array to be freed with free(), NULL for none
+ *
+ * Return: its length.
+ */
+size_t localize_series(const struct localize *loc, int32_t rank, enum loc_kind kind, struct loc_point **points);
 
 /** localize_world - tell the size of the job where it is known, so that missing ranks are noticed */
 void localize_world(struct localize *loc, uint32_t world_size);

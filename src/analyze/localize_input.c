@@ -16,6 +16,9 @@ struct feeding {
 	const struct records *records;
 	struct localize *loc;
 	struct loc_rank *rank;
+	const struct rank_steps *steps;
+	const struct localize_also *also;
+	uint32_t domain; /* configured group of the rank, 0 = none */
 	uint32_t key_group, key_count, key_id;
 	int64_t last_ns;
 };
@@ -25,6 +28,15 @@ static bool is_pairwise(const struct feeding *f, uint32_t name)
 	const char *text = ev_text(f->records->session, name);
 
 	return op_family_p2p(op_family_of(text, strlen(text)));
+}
+
+static int feed_stage(struct feeding *f, const struct rank_step *step, enum loc_kind kind, double ms)
+{
+	int ret = loc_rank_stage(f->rank, step->number, kind, ms);
+
+	if (!ret && f->also->documented)
+		ret = slowrank_stage(f->also->documented, kind, step->number, step->begin_ns, ms);
+	return ret;
 }
 
 static int feed_steps(struct feeding *f, const struct rank_steps *steps)
@@ -42,9 +54,9 @@ static int feed_steps(struct feeding *f, const struct rank_steps *steps)
 						     .ms = (double)s->dur_ns / 1e6,
 					     });
 		if (!ret && s->load_ns)
-			ret = loc_rank_stage(f->rank, s->number, LOC_DATALOADER, (double)s->load_ns / 1e6);
+			ret = feed_stage(f, s, LOC_DATALOADER, (double)s->load_ns / 1e6);
 		if (!ret && s->ckpt_ns)
-			ret = loc_rank_stage(f->rank, s->number, LOC_CKPT, (double)s->ckpt_ns / 1e6);
+			ret = feed_stage(f, s, LOC_CKPT, (double)s->ckpt_ns / 1e6);
 	}
 	for (i = 0; i < steps->sums_count && !ret; i++) {
 		const struct rank_sum *s = &steps->sums[i];
@@ -66,6 +78,7 @@ static int feed_op(struct feeding *f, const struct ev_reader *reader, const stru
 	int64_t begin = records_wall_ns(reader, ev, ev->t_ns);
 	uint32_t group = records_name(ev, f->key_group);
 
+	group = group ? group : f->domain;
 	return loc_rank_op(f->rank, &(struct loc_op){
 					    .group = group ? group : ev->name,
 					    .name = ev->name,
@@ -76,6 +89,27 @@ static int feed_op(struct feeding *f, const struct ev_reader *reader, const stru
 					    .stream = ev->track.stream,
 					    .pairwise = is_pairwise(f, ev->name),
 				    });
+}
+
+/* The documented localiser sees both sides of a call */
+static int feed_documented(struct feeding *f, const struct ev_reader *reader, const struct event *ev, bool executed)
+{
+	int64_t begin = records_wall_ns(reader, ev, ev->t_ns);
+	size_t at = f->steps->count ? rank_steps_at(f->steps, begin) : SIZE_MAX;
+
+	if (f->steps->count && at == SIZE_MAX)
+		return 0; /* before the first step */
+	return slowrank_call(f->also->documented,
+			     &(struct slowrank_call){
+				     .name = ev->name,
+				     .group = records_name(ev, f->key_group),
+				     .id = records_number(ev, f->key_id, 0),
+				     .step = at == SIZE_MAX ? SLOWRANK_NO_STEP : f->steps->steps[at].number,
+				     .begin_ns = begin,
+				     .end_ns = ev->phase == EV_COMPLETE ? begin + (int64_t)ev->dur_ns : 0,
+				     .device = ev->track.device >= 0,
+				     .executed = executed,
+			     });
 }
 
 static void note_line(void *arg, const char *text)
@@ -102,7 +136,12 @@ static int feed_markers(struct feeding *f, const char *path, bool device, size_t
 				records_note(f->records, "%s", err.text);
 			break;
 		}
-		if (ev.kind != EV_COMM || ev.phase == EV_INSTANT || (ev.track.device >= 0) != device)
+		if (ev.kind != EV_COMM || ev.phase == EV_INSTANT)
+			continue;
+		/* the second pass is for files without a device side: calls were seen already, but not as executed ones */
+		if (f->also->documented && (!quiet || (ev.track.device >= 0) == device))
+			ret = feed_documented(f, reader, &ev, (ev.track.device >= 0) == device);
+		if (ret || (ev.track.device >= 0) != device)
 			continue;
 		++*seen;
 		ret = feed_op(f, reader, &ev);
@@ -122,12 +161,15 @@ static int feed_rank(struct feeding *f, const struct record_file *files, size_t 
 	f->rank = localize_rank(f->loc, files[0].rank, files[0].host, 0);
 	if (!f->rank)
 		return -ENOMEM;
+	f->domain = f->also->config ? model_config_domain(f->also->config, f->records->session, files[0].rank) : 0;
 	for (i = 0; i < count; i++)
 		localize_rank(f->loc, files[i].rank, files[i].host, files[i].ip);
 	ret = rank_steps_read(&steps, f->records, files, count);
+	f->steps = &steps;
+	if (!ret && f->also->documented)
+		ret = slowrank_rank(f->also->documented, files[0].rank);
 	if (!ret)
 		ret = feed_steps(f, &steps);
-	rank_steps_fini(&steps);
 	for (i = 0; i < count && !ret; i++) {
 		if (files[i].format != RECORD_MARKERS)
 			continue;
@@ -135,12 +177,15 @@ static int feed_rank(struct feeding *f, const struct record_file *files, size_t 
 		if (!ret && !seen)
 			ret = feed_markers(f, files[i].path, false, &seen, true);
 	}
+	rank_steps_fini(&steps);
 	return ret < 0 ? ret : loc_rank_done(f->rank);
 }
 
-int localize_feed(struct localize *loc, const struct records *records)
+int localize_feed(struct localize *loc, const struct records *records, const struct localize_also *also)
 {
+	static const struct localize_also nothing;
 	struct feeding f = {
+		.also = also ? also : &nothing,
 		.records = records,
 		.loc = loc,
 		.key_group = ev_name(records->session, "group", 5),

@@ -220,19 +220,22 @@ static int choose_run(struct records *records, const char *run, struct st_err *e
 	return 0;
 }
 
-int records_find(struct records *records, const char *path, const char *run, struct st_err *err)
+int records_add(struct records *records, const char *path, struct st_err *err)
 {
 	struct stat st;
-	int ret;
 
 	if (stat(path, &st) < 0)
 		return err_set(err, -errno, "cannot read %s: %s", path, strerror(errno));
-	if (S_ISDIR(st.st_mode)) {
-		read_meta(records, path);
-		ret = walk(records, path, 0, err);
-	} else {
-		ret = take_file(records, path, true, err);
-	}
+	if (!S_ISDIR(st.st_mode))
+		return take_file(records, path, true, err);
+	read_meta(records, path);
+	return walk(records, path, 0, err);
+}
+
+int records_find(struct records *records, const char *path, const char *run, struct st_err *err)
+{
+	int ret = records_add(records, path, err);
+
 	if (ret < 0)
 		return ret;
 	ret = choose_run(records, run, err);

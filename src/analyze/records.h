@@ -47,6 +47,9 @@ struct records {
  * Context: tool. Return: 0 (also when nothing was found), -errno with @err. records_fini() in any case.
  */
 int records_find(struct records *records, const char *path, const char *run, struct st_err *err);
+
+/** records_add - look below a further path first; records_find() then sorts all. Return: 0, -errno with @err. */
+int records_add(struct records *records, const char *path, struct st_err *err);
 void records_fini(struct records *records);
 
 /** records_note - pass a remark on */

@@ -48,6 +48,13 @@ static int make_dirs(const char *dir)
 	return access(part, W_OK | X_OK) < 0 ? -errno : 0;
 }
 
+int result_dir_new(const char *dir, struct st_err *err)
+{
+	int ret = make_dirs(dir);
+
+	return ret < 0 ? err_set(err, ret, "cannot write into %s: %s", dir, strerror(-ret)) : 0;
+}
+
 static int fallback_dir(char *dir, size_t room)
 {
 	const char *state = getenv("XDG_STATE_HOME");
@@ -216,6 +223,8 @@ static const char *kpi_of(const struct loc_finding *f, const struct ev_session *
 {
 	const char *op = f->op ? ev_text(session, f->op) : "";
 
+	if (f->kpi)
+		return ev_text(session, f->kpi);
 	switch (f->kind) {
 	case LOC_DATALOADER:
 		return "Dataloader";
@@ -249,21 +258,46 @@ static json_t *peers_json(const struct localize *loc, int32_t rank, uint32_t gro
 	return list;
 }
 
-static json_t *device_json(int32_t rank, const char *ip, const char *kpi, json_t *peers)
+/** struct writing - what the parts of one result share */
+struct writing {
+	const struct localize *loc;
+	const struct loc_result *result;
+	const struct ev_session *session;
+	const struct model_config *config;
+};
+
+/* [{"timestamp": Unix ms, "value": ms}, ...], empty unless record_kpi */
+static json_t *kpi_json(const struct writing *w, int32_t rank, enum loc_kind kind)
 {
-	char id[16], device[24];
+	struct loc_point *points = NULL;
+	json_t *list = json_array();
+	size_t count = w->config->record_kpi ? localize_series(w->loc, rank, kind, &points) : 0, i;
+
+	for (i = 0; i < count; i++)
+		json_array_append_new(list,
+				      json_pack("{s:I, s:o}", "timestamp", (json_int_t)(points[i].at_ns / 1000000),
+						"value", rounded(points[i].value, 0.001)));
+	free(points);
+	return list;
+}
+
+static json_t *device_json(const struct writing *w, int32_t rank, const struct loc_finding *like, json_t *peers)
+{
+	const char *ip = ip_of(w->loc, w->session, rank), *table = model_config_ip(w->config, rank);
+	char id[16], device[24], room[256];
 
 	snprintf(id, sizeof(id), "%d", rank);
 	snprintf(device, sizeof(device), "rank_%d", rank);
-	return json_pack("{s:s, s:s, s:s, s:s, s:s, s:[], s:o, s:[]}", "objectId", id, "serverIp", ip, "deviceInfo",
-			 device, "kpiId", kpi, "methodType", "SPACE", "kpiData", "relaIds", peers, "omittedDevices");
+	return json_pack("{s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:[]}", "objectId", id, "serverIp",
+			 *ip || !table ? ip : table, "deviceInfo", device, "kpiId",
+			 like ? kpi_of(like, w->session, room, sizeof(room)) : "", "methodType",
+			 like && like->in_time ? "TIME" : "SPACE", "kpiData",
+			 kpi_json(w, rank, like ? like->kind : LOC_COMPUTE), "relaIds", peers, "omittedDevices");
 }
 
-static json_t *finding_json(const struct localize *loc, const struct loc_finding *f, const struct ev_session *session)
+static json_t *finding_json(const struct writing *w, const struct loc_finding *f)
 {
-	char room[256];
-	json_t *entry = device_json(f->rank, ip_of(loc, session, f->rank), kpi_of(f, session, room, sizeof(room)),
-				    peers_json(loc, f->rank, f->group));
+	json_t *entry = device_json(w, f->rank, f, peers_json(w->loc, f->rank, f->group));
 	json_t *evidence = json_pack("{s:s, s:o, s:o}", "kind", loc_kind_word(f->kind), "lost_seconds_per_step",
 				     rounded(f->lost_ms / 1000, 0.0001), "share_of_step", rounded(f->share, 0.001));
 
@@ -274,7 +308,7 @@ static json_t *finding_json(const struct localize *loc, const struct loc_finding
 	}
 	if (f->level == 1) {
 		json_object_set_new(evidence, "came_last_share", rounded(f->last_share, 0.001));
-		json_object_set_new(evidence, "waited", peers_json(loc, f->rank, f->group));
+		json_object_set_new(evidence, "waited", peers_json(w->loc, f->rank, f->group));
 	}
 	if (f->level == 2)
 		json_object_set_new(evidence, "whole_group", json_true());
@@ -296,25 +330,24 @@ static bool is_accused(const struct loc_result *result, int32_t rank)
 	return false;
 }
 
-static json_t *normal_json(const struct localize *loc, const struct loc_result *result,
-			   const struct ev_session *session, size_t max_normal)
+static json_t *normal_json(const struct writing *w)
 {
+	const struct loc_finding *like = w->result->findings_count ? w->result->findings : NULL;
+	size_t most = (size_t)w->config->max_num_normal_results, i;
 	json_t *list = json_array();
-	char room[256];
-	const char *kpi = result->findings_count ? kpi_of(result->findings, session, room, sizeof(room)) : "";
 	uint32_t host, ip;
 	int32_t rank;
-	size_t i;
 
-	for (i = 0; localize_rank_at(loc, i, &rank, &host, &ip) && json_array_size(list) < max_normal; i++)
-		if (!is_accused(result, rank))
-			json_array_append_new(list, device_json(rank, ev_text(session, ip), kpi, json_array()));
+	for (i = 0; localize_rank_at(w->loc, i, &rank, &host, &ip) && json_array_size(list) < most; i++)
+		if (!is_accused(w->result, rank))
+			json_array_append_new(list, device_json(w, rank, like, json_array()));
 	return list;
 }
 
 char *localize_json(const struct localize *loc, const struct loc_result *result, const struct ev_session *session,
-		    size_t max_normal, struct st_err *err)
+		    const struct model_config *config, struct st_err *err)
 {
+	const struct writing w = { loc, result, session, config };
 	static const char *const verdicts[] = { "no data", "healthy", "found", "cannot tell" };
 	bool compute = false, network = false, storage = false;
 	json_t *abnormal = json_array();
@@ -329,15 +362,15 @@ char *localize_json(const struct localize *loc, const struct loc_result *result,
 		storage |= f->kind == LOC_DATALOADER || f->kind == LOC_CKPT;
 		if (!i || f->onset_ns < when)
 			when = f->onset_ns;
-		json_array_append_new(abnormal, finding_json(loc, f, session));
+		json_array_append_new(abnormal, finding_json(&w, f));
 	}
 	return dump(json_pack("{s:i, s:b, s:b, s:b, s:o, s:o, s:s, s:I, s:s, s:I, s:I, s:I, s:o}", "resultCode",
 			      result->findings_count ? 201 : 200, "compute", compute, "network", network, "storage",
-			      storage, "abnormalDetail", abnormal, "normalDetail",
-			      normal_json(loc, result, session, max_normal), "errorMsg", result->reason, "timestamp",
-			      (json_int_t)(when / 1000000000), "verdict", verdicts[result->verdict], "ranks",
-			      (json_int_t)result->ranks, "first_step", (json_int_t)result->first_step, "last_step",
-			      (json_int_t)result->last_step, "step_seconds", rounded(result->step_ms / 1000, 0.0001)),
+			      storage, "abnormalDetail", abnormal, "normalDetail", normal_json(&w), "errorMsg",
+			      result->reason, "timestamp", (json_int_t)(when / 1000000000), "verdict",
+			      verdicts[result->verdict], "ranks", (json_int_t)result->ranks, "first_step",
+			      (json_int_t)result->first_step, "last_step", (json_int_t)result->last_step,
+			      "step_seconds", rounded(result->step_ms / 1000, 0.0001)),
 		    err);
 }
 
@@ -351,7 +384,7 @@ char *failslow_json(const struct failslow_result *result, const char *algorithm,
 }
 
 char *localize_json(const struct localize *loc, const struct loc_result *result, const struct ev_session *session,
-		    size_t max_normal, struct st_err *err)
+		    const struct model_config *config, struct st_err *err)
 {
 	err_set(err, -ENOTSUP, "this build has no jansson and cannot write JSON results");
 	return NULL;

@@ -8,6 +8,7 @@
 
 #include "analyze/failslow.h"
 #include "analyze/localize.h"
+#include "analyze/model_config.h"
 #include "base/err.h"
 #include "trace/event.h"
 
@@ -24,9 +25,9 @@
 char *failslow_json(const struct failslow_result *result, const char *algorithm, int64_t begin_ms, int64_t end_ms,
 		    struct st_err *err);
 
-/** localize_json - likewise; @max_normal: entries of normalDetail */
+/** localize_json - likewise; of @config: max_num_normal_results, record_kpi, servers of the rank table */
 char *localize_json(const struct localize *loc, const struct loc_result *result, const struct ev_session *session,
-		    size_t max_normal, struct st_err *err);
+		    const struct model_config *config, struct st_err *err);
 
 /** failslow_type_word - normal, failSlow, hang */
 const char *failslow_type_word(enum failslow_type type);
@@ -35,6 +36,9 @@ const char *failslow_type_word(enum failslow_type type);
 void failslow_words(FILE *out, const struct failslow_result *result);
 void localize_words(FILE *out, const struct localize *loc, const struct loc_result *result,
 		    const struct ev_session *session);
+
+/** result_dir_new - make a directory and those above it, and see that it can be written. Return: 0, -errno with @err. */
+int result_dir_new(const char *dir, struct st_err *err);
 
 /**
  * result_write - write a result file; it appears whole

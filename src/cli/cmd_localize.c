@@ -3,8 +3,7 @@
  * `systrace localize`: which rank of a job is slow, and in what. Finds the records, feeds analyze/localize, prints the
  * verdict and writes the documented result file.
  */
-#include "analyze/localize_input.h"
-#include "analyze/model_config.h"
+#include "analyze/diagnose.h"
 #include "analyze/result.h"
 #include "cli/command.h"
 
@@ -24,7 +23,11 @@ static const struct option_spec options[] = {
 	{ "until", 0, OPT_TEXT, "TIME", NULL,
 	  "the job was watched until then: 'now' or 'YYYY-mm-dd HH:MM:SS'; decides whether it hangs" },
 	{ "run", 0, OPT_TEXT, "ID", NULL, "look at this run; default: the newest in the directory" },
-	{ "config", 'c', OPT_TEXT, "FILE", NULL, "configuration; default: " MODEL_CONFIG_PATH ", if it is there" },
+	{ "algorithm", 'a', OPT_WORD, "robust|documented", NULL,
+	  "localiser; default: the configuration's, else robust" },
+	{ "timeline", 0, OPT_TEXT, "DIR", NULL, "further records, where timelines lie elsewhere" },
+	{ "config", 'c', OPT_TEXT, "FILE|DIR", NULL,
+	  "model_config.json, or the directory of it and metric_config.json; default: /etc/systrace/config" },
 	{ "once", 0, OPT_FLAG, NULL, NULL, "accepted: this command always runs once" },
 	{ .kind = OPT_END },
 };
@@ -59,15 +62,15 @@ static bool parse_place(const char *text, uint32_t *step, int64_t *ns)
 	return true;
 }
 
-static int parse_range(const struct options *opts, struct loc_options *to)
+static int parse_range(const struct options *opts, struct diagnosis *to)
 {
 	const char *from = options_text(opts, "from"), *upto = options_text(opts, "to");
 	const char *until = options_text(opts, "until");
 	uint32_t none;
 
-	if (from && !parse_place(from, &to->from_step, &to->from_ns))
+	if (from && !parse_place(from, &to->options.from_step, &to->options.from_ns))
 		return cmd_usage("--from=%s is neither a step nor a time like '2026-01-31 23:59:00'", from);
-	if (upto && !parse_place(upto, &to->to_step, &to->to_ns))
+	if (upto && !parse_place(upto, &to->options.to_step, &to->options.to_ns))
 		return cmd_usage("--to=%s is neither a step nor a time like '2026-01-31 23:59:00'", upto);
 	if (until && !strcmp(until, "now"))
 		to->until_ns = (int64_t)time(NULL) * 1000000000;
@@ -76,19 +79,24 @@ static int parse_range(const struct options *opts, struct loc_options *to)
 	return CMD_OK;
 }
 
-static int put_result(const struct options *opts, const struct model_config *config, const struct localize *loc,
-		      const struct loc_result *result, const struct ev_session *session)
+static const char *result_dir(const struct options *opts, const struct model_config *config)
 {
 	const char *dir = options_text(opts, "output");
+
+	return dir				  ? dir
+	       : config->slow_node_detection_path ? config->slow_node_detection_path
+						  : "/etc/systrace/result/slow_node";
+}
+
+static int put_result(const struct options *opts, const struct diagnosis *d)
+{
+	const char *dir = result_dir(opts, d->config);
+	const struct ev_session *session = d->records->session;
 	struct st_err err = { 0 };
 	char path[PATH_MAX];
 	bool fallback;
-	char *text;
+	char *text = localize_json(d->loc, &d->ranks, session, d->config, &err);
 
-	dir = dir				 ? dir
-	      : config->slow_node_detection_path ? config->slow_node_detection_path
-						 : "/etc/systrace/result/slow_node";
-	text = localize_json(loc, result, session, (size_t)config->max_num_normal_results, &err);
 	if (!text)
 		return cmd_error("%s", err.text);
 	if (result_write(dir, "slow_node_result", text, path, sizeof(path), &fallback, &err) < 0) {
@@ -100,34 +108,35 @@ static int put_result(const struct options *opts, const struct model_config *con
 	if (opts->json)
 		fputs(text, stdout);
 	else {
-		localize_words(stdout, loc, result, session);
+		localize_words(stdout, d->loc, &d->ranks, session);
+		if (d->window[0])
+			printf("Looked at: %s.\n", d->window);
 		printf("Result: %s\n", path);
 	}
 	free(text);
-	return CMD_OK;
+	return diagnose_files(d, &err) < 0 ? cmd_error("%s", err.text) : CMD_OK;
 }
 
-static int judge(const struct options *opts, const struct model_config *config, const char *input,
-		 struct records *records)
+static int judge(const struct options *opts, const struct model_config *config, const struct metric_config *metrics,
+		 const char *input, struct records *records)
 {
-	struct loc_options how = { .off_kinds = config->off_kinds, .hang_mins = config->failslow.hang_times_mins_thr };
-	struct localize *loc = NULL;
-	struct loc_result result;
-	int status = parse_range(opts, &how);
+	struct diagnosis d = { .config = config, .metrics = metrics, .records = records };
+	char debug[PATH_MAX];
+	struct st_err err = { 0 };
+	int status = parse_range(opts, &d);
 
 	if (status != CMD_OK)
 		return status;
-	if (!how.until_ns)
-		how.until_ns = records->capture_end_ns;
-	loc = localize_new(&how);
-	if (!loc || localize_feed(loc, records) < 0 || localize_judge(loc, &result) < 0)
-		status = cmd_error("out of memory");
-	else if (result.verdict == LOC_NO_DATA)
-		status =
-			cmd_nothing("%s; is %s a dump directory with timeline/ or mspti/ in it?", result.reason, input);
+	snprintf(debug, sizeof(debug), "%s/debug", result_dir(opts, config));
+	d.debug_dir = debug;
+	if (diagnose_ranks(&d, &err) < 0)
+		status = cmd_error("%s", err.text);
+	else if (d.ranks.verdict == LOC_NO_DATA)
+		status = cmd_nothing("%s; is %s a dump directory with timeline/ or mspti/ in it?", d.ranks.reason,
+				     input);
 	else
-		status = put_result(opts, config, loc, &result, records->session);
-	localize_free(loc);
+		status = put_result(opts, &d);
+	diagnosis_fini(&d);
 	return status;
 }
 
@@ -141,35 +150,55 @@ static const char *default_input(const struct model_config *config)
 	return input;
 }
 
+/* Both configuration files; @opts may name a file, or the directory of both */
+static int load_config(const struct options *opts, struct model_config *config, struct metric_config *metrics)
+{
+	const char *algorithm = options_text(opts, "algorithm");
+	struct st_err err = { 0 };
+
+	if (config_load_both(config, metrics, options_text(opts, "config"), &err) < 0)
+		return cmd_error("%s", err.text);
+	if (config->unknown[0])
+		cmd_note("%s: keys not known here: %s", config->loaded_from, config->unknown);
+	if (algorithm)
+		config->failslow.algorithm = algorithm;
+	return CMD_OK;
+}
+
+static int find(const struct options *opts, struct records *records, const char *input)
+{
+	const char *also = options_text(opts, "timeline");
+	struct st_err err = { 0 };
+
+	if (!records->session)
+		return cmd_error("out of memory");
+	if (also && records_add(records, also, &err) < 0)
+		return cmd_error("%s", err.text);
+	if (records_find(records, input, options_text(opts, "run"), &err) < 0)
+		return cmd_error("%s", err.text);
+	return CMD_OK;
+}
+
 static int run(const struct options *opts)
 {
 	struct model_config config;
+	struct metric_config metrics;
 	size_t notes = 0;
 	struct records records = { .note = note, .note_arg = &notes };
 	const char *input = options_text(opts, "input");
-	struct st_err err = { 0 };
-	int status;
+	int status = load_config(opts, &config, &metrics);
 
-	if (model_config_load(&config, options_text(opts, "config"), &err) < 0) {
-		model_config_fini(&config);
-		return cmd_error("%s", err.text);
+	if (status == CMD_OK) {
+		input = input ? input : default_input(&config);
+		records.session = ev_session_new();
+		status = input ? find(opts, &records, input) : cmd_usage("which records? give --input DIR");
+		if (status == CMD_OK)
+			status = judge(opts, &config, &metrics, input, &records);
+		if (notes > MAX_NOTES)
+			cmd_note("and %zu more remarks of this kind", notes - MAX_NOTES);
+		records_fini(&records);
+		ev_session_free(records.session);
 	}
-	if (config.unknown[0])
-		cmd_note("%s: keys not known here: %s", config.loaded_from, config.unknown);
-	input = input ? input : default_input(&config);
-	records.session = ev_session_new();
-	if (!input)
-		status = cmd_usage("which records? give --input DIR");
-	else if (!records.session)
-		status = cmd_error("out of memory");
-	else if (records_find(&records, input, options_text(opts, "run"), &err) < 0)
-		status = cmd_error("%s", err.text);
-	else
-		status = judge(opts, &config, input, &records);
-	if (notes > MAX_NOTES)
-		cmd_note("and %zu more remarks of this kind", notes - MAX_NOTES);
-	records_fini(&records);
-	ev_session_free(records.session);
 	model_config_fini(&config);
 	return status;
 }
@@ -177,7 +206,8 @@ static int run(const struct options *opts)
 const struct command cmd_localize = {
 	.name = "localize",
 	.summary = "name the rank that makes a job slow, and what it is slow in",
-	.usage = "--input DIR [--output DIR] [--from STEP|TIME] [--to STEP|TIME] [--json]",
+	.usage =
+		"--input DIR [--output DIR] [--algorithm robust|documented] [--from STEP|TIME] [--to STEP|TIME] [--json]",
 	.about =
 		"Compares ranks that do the same work: the time each one spends on its own between collectives, its data\n"
 		"loader and checkpoints, and the transfer times of groups and pipeline links. Says 'cannot tell', with the\n"

@@ -19,7 +19,7 @@ HEADER = ("Flag,Id,Kind,Name,SourceKind,Timestamp,msptiObjectId_Ds_DeviceId,mspt
 GENERATOR = os.path.join(os.environ.get("ST_SHARED", os.path.join(os.path.dirname(h.ROOT), "shared")), "tools", "gen_cluster.py")
 
 
-def job(directory, ranks=4, steps=60, late=None, fault_from=30, factor=1.3, markers=True):
+def job(directory, ranks=4, steps=60, late=None, fault_from=30, factor=1.3, markers=True, ip="10.0.0.1"):
     """A synchronous job: per step a loader call and 12 all-gathers, long and short ways in turn."""
     rng = random.Random(1)
     now = EPOCH
@@ -49,7 +49,7 @@ def job(directory, ranks=4, steps=60, late=None, fault_from=30, factor=1.3, mark
         h.write_file("%s/timeline/host--%05d.timeline" % (directory, r), json.dumps(
             {"rank": r, "step_id": steps, "comm": "python3", "pytorch_stages": stages[r]}))
         if markers:
-            h.write_file("%s/mspti/mspti-marker-10.0.0.1-%d.csv" % (directory, r), HEADER + "".join(rows[r]))
+            h.write_file("%s/mspti/mspti-marker-%s-%d.csv" % (directory, ip, r), HEADER + "".join(rows[r]))
     return directory
 
 
