@@ -10,6 +10,7 @@
 
 #define IDLE_PID 0
 #define TOP_DEFAULT 10
+#define MAX_CPU 65536 /* larger numbers, from damaged wake-ups, get no row of their own */
 
 const char *sched_irq_word(enum sched_irq_type type)
 {
@@ -207,10 +208,11 @@ static void offer_wait(struct sched_sum *sum, const struct sched_span *span, con
 static int add_runnable(struct sched_sum *sum, struct sched_row *row, const struct sched_span *span, uint64_t ns)
 {
 	struct sched_pending *pending = pending_of(sum, span->pid);
-	struct sched_cpu *cpu = span->cpu >= 0 ? cpu_of(sum, span->cpu) : NULL;
+	bool real = span->cpu >= 0 && span->cpu < MAX_CPU;
+	struct sched_cpu *cpu = real ? cpu_of(sum, span->cpu) : NULL;
 	struct sched_pair *pair;
 
-	if (!pending || (span->cpu >= 0 && !cpu))
+	if (!pending || (real && !cpu))
 		return -ENOMEM;
 	if (cpu)
 		cpu->waiting_ns += ns;
@@ -501,12 +503,10 @@ int sched_event(struct sched_sum *sum, const struct event *ev)
 		if (!sum->machine)
 			return -ENOMEM;
 	}
+	if (!sum->begun)
+		sched_begin(sum, ev->t_ns, UINT64_MAX);
 	ret = sched_state_feed(sum->machine, ev);
-	if (!ret && !sum->begun && sched_state_stats(sum->machine)->first_ns)
-		sched_begin(sum, sched_state_stats(sum->machine)->first_ns, UINT64_MAX);
-	if (ret)
-		return ret;
-	return sum->begun && ev->t_ns > sum->end_ns;
+	return ret ? ret : ev->t_ns > sum->end_ns;
 }
 
 const struct sched_result *sched_finish(struct sched_sum *sum)

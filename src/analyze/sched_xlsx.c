@@ -8,6 +8,7 @@
 #include "trace/session.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #ifdef HAVE_XLSX
@@ -15,14 +16,21 @@
 
 #define EXCEL_ROWS 1048576
 #define TOP 10
+#define MEMORY_ROWS 20000
 
-/* A cell of a row: text, whole number or microseconds. */
+/* What a cell holds. */
+struct cell {
+	const char *text;
+	double number;
+	char room[640]; /* for texts made of several */
+};
+
+/* A column: text, whole number or microseconds. */
 struct column {
 	const char *name;
 	enum { COL_TEXT, COL_COUNT, COL_US } type;
 	double width;
-	/* fills *text or *number */
-	void (*get)(const void *row, const struct ev_session *session, const char **text, double *number);
+	void (*get)(const void *row, const struct ev_session *session, struct cell *cell);
 };
 
 struct chart {
@@ -34,7 +42,8 @@ struct sheet {
 	const char *name;
 	const struct column *columns;
 	int column_count;
-	int label_columns; /* texts and numbers that name the row, for the charts */
+	int key_columns; /* that name the row: they stay in view */
+	int label; /* column that names a row in the charts */
 	const struct chart *charts;
 	int chart_count;
 };
@@ -46,12 +55,12 @@ struct book {
 	size_t left_out;
 };
 
-#define GET(name, expression)                                                                                         \
-	static void get_##name(const void *item, const struct ev_session *session, const char **text, double *number) \
-	{                                                                                                             \
-		const struct sched_row *row = item;                                                                   \
-                                                                                                                      \
-		*number = (double)(expression);                                                                       \
+#define GET(name, expression)                                                                         \
+	static void get_##name(const void *item, const struct ev_session *session, struct cell *cell) \
+	{                                                                                             \
+		const struct sched_row *row = item;                                                   \
+                                                                                                      \
+		cell->number = (double)(expression);                                                  \
 	}
 
 #define US(ns) ((double)(ns) / 1e3)
@@ -78,29 +87,53 @@ GET(p50, US(sched_hist_share(&row->latency, 0.5)))
 GET(p99, US(sched_hist_share(&row->latency, 0.99)))
 GET(max, US(row->latency.max_ns))
 
-static void get_comm(const void *item, const struct ev_session *session, const char **text, double *number)
+static void get_comm(const void *item, const struct ev_session *session, struct cell *cell)
 {
-	*text = ev_text(session, ((const struct sched_row *)item)->comm);
+	cell->text = ev_text(session, ((const struct sched_row *)item)->comm);
+}
+
+static void get_task(const void *item, const struct ev_session *session, struct cell *cell)
+{
+	const struct sched_row *row = item;
+
+	snprintf(cell->room, sizeof(cell->room), "%s:%d", ev_text(session, row->comm), row->pid);
+	cell->text = cell->room;
+}
+
+static void get_task_cpu(const void *item, const struct ev_session *session, struct cell *cell)
+{
+	const struct sched_row *row = item;
+
+	snprintf(cell->room, sizeof(cell->room), "%s:%d on %d", ev_text(session, row->comm), row->pid, row->cpu);
+	cell->text = cell->room;
+}
+
+static void get_irq_label(const void *item, const struct ev_session *session, struct cell *cell)
+{
+	const struct sched_irq *irq = item;
+
+	snprintf(cell->room, sizeof(cell->room), "%.300s of %.300s:%d on %d", ev_text(session, irq->label),
+		 ev_text(session, irq->comm), irq->pid, irq->cpu);
+	cell->text = cell->room;
 }
 
 #define GET_IRQ(name, expression)                                                                         \
-	static void get_irq_##name(const void *item, const struct ev_session *session, const char **text, \
-				   double *number)                                                        \
+	static void get_irq_##name(const void *item, const struct ev_session *session, struct cell *cell) \
 	{                                                                                                 \
 		const struct sched_irq *irq = item;                                                       \
                                                                                                           \
 		expression;                                                                               \
 	}
 
-GET_IRQ(comm, *text = ev_text(session, irq->comm))
-GET_IRQ(pid, *number = irq->pid)
-GET_IRQ(cpu, *number = irq->cpu)
-GET_IRQ(type, *text = sched_irq_word(irq->type))
-GET_IRQ(name, *text = ev_text(session, irq->label))
-GET_IRQ(count, *number = (double)irq->count)
-GET_IRQ(time, *number = US(irq->ns))
-GET_IRQ(mean, *number = US(irq->ns) / (double)irq->count)
-GET_IRQ(max, *number = US(irq->max_ns))
+GET_IRQ(comm, cell->text = ev_text(session, irq->comm))
+GET_IRQ(pid, cell->number = irq->pid)
+GET_IRQ(cpu, cell->number = irq->cpu)
+GET_IRQ(type, cell->text = sched_irq_word(irq->type))
+GET_IRQ(name, cell->text = ev_text(session, irq->label))
+GET_IRQ(count, cell->number = (double)irq->count)
+GET_IRQ(time, cell->number = US(irq->ns))
+GET_IRQ(mean, cell->number = US(irq->ns) / (double)irq->count)
+GET_IRQ(max, cell->number = US(irq->max_ns))
 
 #define SUM_COLUMNS                                                                                             \
 	{ "running (us)", COL_US, 16, get_running }, { "runnable (us)", COL_US, 16, get_runnable },             \
@@ -123,32 +156,35 @@ static const struct column comm_columns[] = { { "comm", COL_TEXT, 20, get_comm }
 					      SUM_COLUMNS };
 static const struct column pid_columns[] = { { "comm", COL_TEXT, 20, get_comm },
 					     { "pid", COL_COUNT, 10, get_pid },
-					     SUM_COLUMNS };
+					     SUM_COLUMNS{ "task", COL_TEXT, 24, get_task } };
 static const struct column task_columns[] = { { "comm", COL_TEXT, 20, get_comm },
 					      { "pid", COL_COUNT, 10, get_pid },
 					      { "cpu", COL_COUNT, 8, get_cpu },
-					      SUM_COLUMNS };
+					      SUM_COLUMNS{ "task on CPU", COL_TEXT, 28, get_task_cpu } };
 static const struct column irq_columns[] = {
 	{ "comm", COL_TEXT, 20, get_irq_comm },	    { "pid", COL_COUNT, 10, get_irq_pid },
 	{ "cpu", COL_COUNT, 8, get_irq_cpu },	    { "irq type", COL_TEXT, 10, get_irq_type },
 	{ "irq name", COL_TEXT, 24, get_irq_name }, { "time (us)", COL_US, 14, get_irq_time },
 	{ "count", COL_COUNT, 10, get_irq_count },  { "mean (us)", COL_US, 12, get_irq_mean },
-	{ "max (us)", COL_US, 12, get_irq_max },
+	{ "max (us)", COL_US, 12, get_irq_max },    { "interrupt of task", COL_TEXT, 40, get_irq_label },
 };
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
 
-/* columns of the charts: behind the label columns come running, runnable, sleeping */
+/* columns of the charts: behind the key columns come running and runnable */
 static const struct chart comm_charts[] = { { "Top 10 commands by running time (us)", 2, 2 } };
 static const struct chart pid_charts[] = { { "Top 10 tasks by running time (us)", 2, 2 } };
 static const struct chart task_charts[] = { { "Top 10 tasks per CPU by running time (us)", 3, 2 } };
 static const struct chart irq_charts[] = { { "Top 10 interrupts by time (us)", 5, 1 } };
 
 static const struct sheet sheets[] = {
-	{ "task_summary_by_comm", comm_columns, COUNT(comm_columns), 1, comm_charts, COUNT(comm_charts) },
-	{ "task_summary_by_pid", pid_columns, COUNT(pid_columns), 2, pid_charts, COUNT(pid_charts) },
-	{ "task_summary", task_columns, COUNT(task_columns), 3, task_charts, COUNT(task_charts) },
-	{ "proc_irq_detail", irq_columns, COUNT(irq_columns), 5, irq_charts, COUNT(irq_charts) },
+	{ "task_summary_by_comm", comm_columns, COUNT(comm_columns), 1, 0, comm_charts, COUNT(comm_charts) },
+	{ "task_summary_by_pid", pid_columns, COUNT(pid_columns), 2, COUNT(pid_columns) - 1, pid_charts,
+	  COUNT(pid_charts) },
+	{ "task_summary", task_columns, COUNT(task_columns), 3, COUNT(task_columns) - 1, task_charts,
+	  COUNT(task_charts) },
+	{ "proc_irq_detail", irq_columns, COUNT(irq_columns), 5, COUNT(irq_columns) - 1, irq_charts,
+	  COUNT(irq_charts) },
 };
 
 /* A name as XML can hold it: names are bytes of other users' processes. @out: at least 256 bytes. */
@@ -178,16 +214,15 @@ static void clean(const char *text, char *out)
 static lxw_error put_cell(struct book *book, lxw_worksheet *page, lxw_row_t at, int column, const struct column *spec,
 			  const void *row)
 {
-	const char *text = NULL;
-	double number = 0;
+	struct cell cell = { .text = "" };
 	char name[256];
 
-	spec->get(row, book->session, &text, &number);
+	spec->get(row, book->session, &cell);
 	if (spec->type == COL_TEXT) {
-		clean(text, name);
+		clean(cell.text, name);
 		return worksheet_write_string(page, at, (lxw_col_t)column, name, NULL);
 	}
-	return worksheet_write_number(page, at, (lxw_col_t)column, number,
+	return worksheet_write_number(page, at, (lxw_col_t)column, cell.number,
 				      spec->type == COL_US ? book->us : book->count);
 }
 
@@ -206,7 +241,8 @@ static lxw_error put_chart(struct book *book, lxw_worksheet *page, const struct 
 
 		if (!series)
 			return LXW_ERROR_MEMORY_MALLOC_FAILED;
-		chart_series_set_categories(series, sheet->name, 1, 0, last, (lxw_col_t)(sheet->label_columns - 1));
+		chart_series_set_categories(series, sheet->name, 1, (lxw_col_t)sheet->label, last,
+					    (lxw_col_t)sheet->label);
 		chart_series_set_values(series, sheet->name, 1, column, last, column);
 		chart_series_set_name_range(series, sheet->name, 0, column);
 	}
@@ -234,7 +270,7 @@ static lxw_error put_sheet(struct book *book, const struct sheet *sheet, const v
 					  (const char *)rows + row * size);
 	if (failed)
 		return failed;
-	worksheet_freeze_panes(page, 1, (lxw_col_t)sheet->label_columns);
+	worksheet_freeze_panes(page, 1, (lxw_col_t)sheet->key_columns);
 	worksheet_autofilter(page, 0, 0, (lxw_row_t)fits, (lxw_col_t)(sheet->column_count - 1));
 	for (c = 0; !failed && fits && c < sheet->chart_count; c++)
 		failed = put_chart(book, page, sheet, &sheet->charts[c], (lxw_row_t)(fits < TOP ? fits : TOP));
@@ -244,8 +280,9 @@ static lxw_error put_sheet(struct book *book, const struct sheet *sheet, const v
 int sched_xlsx(const char *path, const struct sched_result *result, const struct ev_session *session, size_t *left_out,
 	       struct st_err *err)
 {
-	/* rows go to a file of the library's as they come, so that memory does not grow with them */
-	lxw_workbook_options options = { .constant_memory = LXW_TRUE };
+	size_t rows = result->comm_count + result->pid_count + result->task_count + result->irq_count;
+	/* large ones go to a file of the library's row by row; then it cannot put values into the charts, viewers do */
+	lxw_workbook_options options = { .constant_memory = rows > MEMORY_ROWS };
 	struct book book = { .workbook = workbook_new_opt(path, &options), .session = session };
 	lxw_error failed, closed;
 

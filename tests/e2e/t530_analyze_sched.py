@@ -358,7 +358,10 @@ def sheets(path):
                              texts[int(value.text)] if cell.get("t") == "s" else float(value.text))
             rows.append(cells)
         result[sheet.get("name")] = rows
-    return result, sorted(n for n in parts if n.startswith("xl/charts/chart"))
+    chart = "{http://schemas.openxmlformats.org/drawingml/2006/chart}"
+    charts = {n: [[v.text for v in ser.iterfind(chart + "cat//" + chart + "v")] for ser in part.iter(chart + "ser")]
+              for n, part in sorted(parts.items()) if n.startswith("xl/charts/chart")}
+    return result, list(charts.values())
 
 
 def test_workbook():
@@ -371,7 +374,9 @@ def test_workbook():
     report = analyze(path)
     pages, charts = sheets(book)
     h.check_equal(list(pages), ["task_summary_by_comm", "task_summary_by_pid", "task_summary", "proc_irq_detail"], "sheets")
-    h.check_equal(len(charts), 4, "charts")
+    h.check_equal([len(c) for c in charts], [2, 2, 2, 1], "series of the charts")
+    h.check_equal(charts[0], [[r["comm"] for r in report["by_comm"][:10]]] * 2, "names in the first chart")
+    h.check_equal(charts[1][0], ["%s:%d" % (r["comm"], r["pid"]) for r in report["by_pid"][:10]], "names in the second chart")
     for name, key in (("task_summary_by_comm", "by_comm"), ("task_summary_by_pid", "by_pid"), ("task_summary", "tasks")):
         head, rows = pages[name][0], pages[name][1:]
         h.check_equal(len(rows), len(report[key]), name + ": rows")
@@ -406,6 +411,41 @@ def test_names_of_any_bytes():
         h.run([h.SYSTRACE, "analyze", "sched", "--input", path, "--write-db", os.path.join(TMP, "names%d.db" % i)]).ok()
 
 
+def test_many_tasks():
+    """More rows than are kept in memory for a workbook; the sums are right for each of them."""
+    lines, prev = [], ("swapper/0", 0)
+    for i in range(24000):
+        task = ("job%d" % (i % 50), 1000 + i) if i % 2 == 0 else ("swapper/0", 0)
+        lines.append("%s-%d [000] d..2. %d.%06d: sched_switch: prev_comm=%s prev_pid=%d prev_prio=120 prev_state=%s ==> "
+                     "next_comm=%s next_pid=%d next_prio=120" % (prev[0] if prev[1] else "<idle>", prev[1], 1 + i // 10000,
+                                                                  i % 10000 * 100, *prev, "SX"[i % 4 == 3], *task))
+        prev = task
+    path, book = h.write_file(os.path.join(TMP, "many.txt"), "\n".join(lines) + "\n"), os.path.join(TMP, "many.xlsx")
+    report = analyze(path)
+    h.check_equal(len(report["by_pid"]), 12000, "tasks")
+    h.check_equal({r["running_ns"] for r in report["by_pid"]}, {100000}, "running time of each")
+    h.check_equal([r["pids"] for r in report["by_comm"]], [480] * 25, "pids of each command")
+    if "libxlsxwriter" not in h.run([h.SYSTRACE, "analyze", "sched", "--input", path, "--output", book]).err:
+        pages, _ = sheets(book)
+        h.check_equal(len(pages["task_summary"]), 12001, "rows of task_summary")
+
+
+def test_damaged_databases():
+    """Any bytes: an error or a report, never a crash."""
+    with open(convert(trace(Machine(81, steps=300), "damage.txt")), "rb") as f:
+        good = f.read()
+    rng = random.Random(5)
+    for i in range(40):
+        data = bytearray(good)
+        for _ in range(rng.choice([1, 20, 300])):
+            data[rng.randrange(100, len(data))] = rng.randrange(256)
+        path = h.write_file(os.path.join(TMP, "damaged.db"), bytes(data[:rng.randrange(len(data))] if i % 5 == 0 else data))
+        done = h.run([h.SYSTRACE, "analyze", "sched", "--input", path, "--json"])
+        h.check(done.status in (0, 1, 3), "change %d: %r" % (i, done))
+        if done.status == 0:
+            json.loads(done.out)
+
+
 def test_messages():
     machine = Machine(71, steps=50)
     path = trace(machine, "small.txt")
@@ -437,4 +477,4 @@ def test_messages():
 
 
 h.main(test_sums, test_windows, test_longest_waits, test_filters, test_database_gives_the_same, test_result_tables, test_workbook,
-       test_names_of_any_bytes, test_messages)
+       test_names_of_any_bytes, test_many_tasks, test_damaged_databases, test_messages)

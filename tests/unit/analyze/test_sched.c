@@ -369,6 +369,9 @@ static void test_groups(void **state)
 	assert_int_equal(five->members, 2);
 	assert_int_equal(five->cpu, -1);
 	assert_int_equal(five->ns[SCHED_RUNNING], 250000);
+	assert_int_equal(five->switches, 3); /* the trace's first event counts */
+	assert_int_equal(five->involuntary, 1);
+	assert_int_equal(fx.result->pair_count, 1);
 	assert_int_equal(five->latency.max_ns, 0);
 	assert_int_equal(five->latency.count, 1);
 	assert_int_equal(fx.result->comm_count, 3); /* x, y, z */
@@ -401,6 +404,41 @@ static void test_lost_events(void **state)
 	assert_int_equal(cpu->longest_gap_at_ns, 1000100000);
 	assert_int_equal(cpu->busy_ns + cpu->idle_ns + cpu->gap_ns + cpu->unknown_ns, 400000);
 	assert_int_equal(fx.result->machine.lost, 12);
+	drop(&fx);
+}
+
+/* what the kernel accounts stands beside what the switches say */
+static void test_accounted(void **state)
+{
+	static const char text[] =
+		"          <idle>-0       [000] d..2.     1.000000: sched_switch: prev_comm=swapper/0 prev_pid=0 "
+		"prev_prio=120 prev_state=R ==> next_comm=x next_pid=5 next_prio=120\n"
+		"               x-5       [000] d..2.     1.000100: sched_stat_runtime: comm=x pid=5 runtime=90000 [ns]\n"
+		"               x-5       [000] d..2.     1.000300: sched_stat_runtime: comm=x pid=5 runtime=180000 [ns]\n"
+		"               x-5       [000] d..2.     1.000301: sched_switch: prev_comm=x prev_pid=5 prev_prio=120 "
+		"prev_state=S ==> next_comm=swapper/0 next_pid=0 next_prio=120\n";
+	struct fixture fx;
+
+	read_trace(&fx, text, &(struct sched_options){ 0 });
+	assert_int_equal(pid_row(&fx, 5)->accounted_ns, 270000);
+	assert_int_equal(pid_row(&fx, 5)->ns[SCHED_RUNNING], 301000);
+	assert_int_equal(fx.result->all.accounted_ns, 270000);
+	drop(&fx);
+}
+
+/* a damaged wake-up names a CPU that cannot be: no table grows to it */
+static void test_impossible_cpu(void **state)
+{
+	static const char text[] =
+		"          <idle>-0       [000] d..2.     1.000000: sched_wakeup: comm=x pid=5 prio=120 "
+		"target_cpu=2147483647\n"
+		"          <idle>-0       [000] d..2.     1.000100: sched_switch: prev_comm=swapper/0 prev_pid=0 "
+		"prev_prio=120 prev_state=R ==> next_comm=x next_pid=5 next_prio=120\n";
+	struct fixture fx;
+
+	read_trace(&fx, text, &(struct sched_options){ 0 });
+	assert_int_equal(fx.result->cpu_count, 1);
+	assert_int_equal(pid_row(&fx, 5)->ns[SCHED_RUNNABLE], 100000);
 	drop(&fx);
 }
 
@@ -465,6 +503,8 @@ int main(void)
 		cmocka_unit_test(test_filters),
 		cmocka_unit_test(test_groups),
 		cmocka_unit_test(test_lost_events),
+		cmocka_unit_test(test_accounted),
+		cmocka_unit_test(test_impossible_cpu),
 		cmocka_unit_test(test_longest_waits),
 		cmocka_unit_test(test_json_of_odd_names),
 	};
