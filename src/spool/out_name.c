@@ -66,15 +66,18 @@ static int move_aside(const char *path, struct st_err *err)
 	return 0;
 }
 
-static void make_parents(char *path)
+/* Return: 0, or what kept the last of them from being made: more to the point than that it is missing. */
+static int make_parents(char *path)
 {
+	int ret = 0;
 	char *at;
 
 	for (at = strchr(path + 1, '/'); at; at = strchr(at + 1, '/')) {
 		*at = 0;
-		mkdir(path, 0755);
+		ret = mkdir(path, 0755) && errno != EEXIST ? -errno : 0;
 		*at = '/';
 	}
+	return ret;
 }
 
 static int note_identity(struct out_name *name, int fd)
@@ -95,13 +98,15 @@ static int note_identity(struct out_name *name, int fd)
 
 static int create(struct out_name *name, struct st_err *err)
 {
-	int fd, ret;
+	int fd, ret, why = make_parents(name->path);
 
-	make_parents(name->path);
 	fd = FAULT("name.create") ? -1 : open(name->path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
-	if (fd < 0)
-		return errno == EEXIST ? -EEXIST
-				       : err_set(err, -errno, "cannot create %s: %s", name->path, strerror(errno));
+	if (fd < 0 && errno == EEXIST)
+		return -EEXIST;
+	if (fd < 0) {
+		ret = errno == ENOENT && why ? why : -errno;
+		return err_set(err, ret, "cannot create %s: %s", name->path, strerror(-ret));
+	}
 	ret = note_identity(name, fd);
 	if (ret < 0) {
 		close(fd);

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #define HEAD_BYTES (64u * 1024u)
+#define META_HEAD "{\"meta\":" /* of a meta file: it names its process at the top */
 #define QUIET_S 180 /* whoever writes a file writes at least a clock snapshot a minute */
 
 static void copy_text(char *to, size_t room, struct msg_text text)
@@ -65,15 +66,16 @@ static void json_copy(const char *text, const char *key, char *to, size_t room)
 
 static void from_json(const char *text, struct whose *whose)
 {
+	bool meta = !strncmp(text, META_HEAD, sizeof(META_HEAD) - 1);
 	const char *pid, *start, *offset, *pidns;
 
-	text = strstr(text, "\"origin\":[{");
+	text = meta ? text : strstr(text, "\"origin\":[{");
 	if (!text)
 		return;
 	pid = json_find(text, "\"pid\":");
 	start = json_find(text, "\"proc_start\":");
 	offset = json_find(text, "\"wall_minus_mono_ns\":");
-	if (!pid || !start || !offset)
+	if (!pid || !start || (!offset && !meta))
 		return;
 	json_copy(text, "\"host\":\"", whose->host, sizeof(whose->host));
 	json_copy(text, "\"boot_id\":\"", whose->boot_id, sizeof(whose->boot_id));
@@ -81,7 +83,7 @@ static void from_json(const char *text, struct whose *whose)
 	whose->proc_start = strtoull(start, NULL, 10);
 	pidns = json_find(text, "\"pid_namespace\":");
 	whose->pidns = pidns ? strtoull(pidns, NULL, 10) : 0;
-	whose->wall_minus_mono_ns = strtoll(offset, NULL, 10);
+	whose->wall_minus_mono_ns = offset ? strtoll(offset, NULL, 10) : 0;
 	whose->known = true;
 }
 
