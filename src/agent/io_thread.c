@@ -8,6 +8,7 @@
 #include "agent/life.h"
 #include "agent/meta.h"
 #include "agent/threads.h"
+#include "base/fault.h"
 #include "safe/clock.h"
 #include "safe/siglog.h"
 #include "spool/recover.h"
@@ -353,15 +354,22 @@ static void leave_slow_path(uint64_t took_ns)
 	pthread_mutex_unlock(&io.lock);
 }
 
+/*
+ * Killed processes of this user, whose files go where ours go: those of another dump path might be on a server that does
+ * not answer, and this thread is needed here.
+ */
 static void recover_others(void)
 {
-	struct recover_options options = { .size = sizeof(options),
-					   .place = env.text[ENV_SPOOL_PATH],
-					   .uid = identity.uid };
+	struct recover_options options = {
+		.size = sizeof(options),
+		.place = env.text[ENV_SPOOL_PATH],
+		.uid = identity.uid,
+		.dump_path = io.status.dump_path,
+	};
 	struct st_err err;
 	int done;
 
-	if (!io.recover_ns || clock_mono_ns() < io.recover_ns)
+	if (!io.recover_ns || !io.status.dump_path[0] || (clock_mono_ns() < io.recover_ns && !FAULT("io.recover_now")))
 		return;
 	io.recover_ns = 0;
 	done = recover_run(&options, &err);

@@ -150,6 +150,8 @@ static int recover_area(struct work *w, void *area, size_t bytes, struct st_err 
 
 	if (!layout_is_sound(head, bytes))
 		return err_set(err, -EBADMSG, "pool of another version, or damaged");
+	if (w->options->dump_path && strcmp(w->options->dump_path, head->dump_path) != 0)
+		return -EAGAIN; /* somebody else's to do */
 	ret = pool_attach(&pool, area, bytes, &guard);
 	if (ret < 0)
 		return err_set(err, ret, "pool of another version, or damaged");

@@ -38,6 +38,7 @@ struct recover_options {
 	size_t size; /* sizeof(struct recover_options) */
 	const char *place; /* like spool_options.place */
 	uid_t uid; /* whose directories */
+	const char *dump_path; /* only pools whose files belong below it; NULL = all */
 	bool dry_run; /* say what would be done, change nothing */
 	void (*report)(void *ctx, const struct recover_report *report); /* may be NULL */
 	void *ctx;
