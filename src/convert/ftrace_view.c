@@ -75,6 +75,7 @@ static bool text_init(struct ftext *to, const char *text, size_t len)
 	if (!to->text)
 		return false;
 	to->len = (uint32_t)frow_escape(to->text, text, len);
+	to->text[to->len] = 0;
 	return true;
 }
 
