@@ -618,6 +618,7 @@ static int unpack_section(struct cursor *c, char **out, uint64_t *out_bytes)
 	free(in);
 	if (ret) {
 		free(*out);
+		*out = NULL;
 		return ret;
 	}
 	*out_bytes = unpacked;
