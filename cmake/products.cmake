@@ -38,7 +38,8 @@ set_target_properties(systrace-ftrace PROPERTIES SOVERSION 0 VERSION ${PROJECT_V
 
 # sysTrace_cli controls agents; systrace holds every other command. Both take their commands from src/cli/cmd_*.c.
 file(GLOB cli_shared CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/cli/*.c)
-list(REMOVE_ITEM cli_shared ${CMAKE_SOURCE_DIR}/src/cli/systrace.c ${CMAKE_SOURCE_DIR}/src/cli/sysTrace_cli.c)
+list(REMOVE_ITEM cli_shared ${CMAKE_SOURCE_DIR}/src/cli/systrace.c ${CMAKE_SOURCE_DIR}/src/cli/sysTrace_cli.c
+  ${CMAKE_SOURCE_DIR}/src/cli/systrace-failslow.c)
 # which plugins and vendor parts the agent has, for messages and `systrace doctor`: one file each
 file(GLOB agent_plugins CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR}/src/agent/plugin ${CMAKE_SOURCE_DIR}/src/agent/plugin/*.c)
 list(TRANSFORM agent_plugins REPLACE "\\.c$" "")
@@ -50,7 +51,7 @@ set_source_files_properties(src/cli/build_info.c PROPERTIES COMPILE_DEFINITIONS
   "ST_AGENT_PLUGINS=\",${agent_plugins},\";ST_AGENT_VENDORS=\",${agent_vendors},\"")
 add_library(st_cli STATIC ${cli_shared})
 target_link_libraries(st_cli PUBLIC st_convert st_analyze st_probe st_trace st_spool Threads::Threads m)
-foreach(program systrace sysTrace_cli)
+foreach(program systrace sysTrace_cli systrace-failslow)
   add_executable(${program} ${CMAKE_SOURCE_DIR}/src/cli/${program}.c)
   target_link_libraries(${program} PRIVATE st_cli)
 endforeach()
@@ -72,6 +73,6 @@ target_compile_definitions(st_agent PRIVATE ST_AGENT=1)
 target_compile_options(st_agent PRIVATE -include ${CMAKE_SOURCE_DIR}/src/safe/compat_glibc.h)
 set_target_properties(st_agent PROPERTIES POSITION_INDEPENDENT_CODE ON)
 
-install(TARGETS systrace sysTrace_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(TARGETS systrace sysTrace_cli systrace-failslow RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(TARGETS sysTrace systrace-ftrace LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(FILES ${python_list} DESTINATION ${CMAKE_INSTALL_DATADIR}/systrace RENAME python_functions.list)

@@ -20,9 +20,15 @@ int diagnose_steps(struct diagnosis *d, struct st_err *err)
 	d->fs = failslow_new(&d->config->failslow, err);
 	if (!d->fs)
 		return -errno;
-	if (failslow_feed_records(d->fs, d->records, &d->fed) < 0)
+	if (d->log) {
+		int ret = failslow_feed_log(d->fs, d->log, &d->fed, err);
+
+		if (ret < 0)
+			return ret;
+	} else if (failslow_feed_records(d->fs, d->records, &d->fed) < 0) {
 		return err_set(err, -ENOMEM, "out of memory");
-	if (!until_us)
+	}
+	if (!until_us && !d->log)
 		until_us = d->records->capture_end_ns ? d->records->capture_end_ns / 1000 : d->fed.last_us;
 	d->judged = d->fed.steps && failslow_finish(d->fs, until_us, &d->steps);
 	return 0;

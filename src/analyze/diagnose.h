@@ -23,6 +23,7 @@ struct diagnosis {
 	struct loc_options
 		options; /* limits of the user; from and to are narrowed by the configuration where they are 0 */
 	int64_t until_ns; /* job was observed up to here, 0 = to its last record */
+	const char *log; /* training log with the step times, NULL = they are in the records */
 	const char *debug_dir; /* where debug_data goes, NULL = nowhere */
 
 	struct failslow *fs;

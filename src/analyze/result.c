@@ -48,6 +48,23 @@ static int make_dirs(const char *dir)
 	return access(part, W_OK | X_OK) < 0 ? -errno : 0;
 }
 
+const char *result_dir_of(const char *path, const char *otherwise)
+{
+	static char dir[PATH_MAX];
+	size_t length;
+	char *slash;
+
+	snprintf(dir, sizeof(dir), "%s", path ? path : otherwise);
+	length = strlen(dir);
+	if (length < 5 || strcmp(dir + length - 5, ".json"))
+		return dir;
+	slash = strrchr(dir, '/');
+	if (!slash)
+		return ".";
+	slash[slash == dir] = '\0';
+	return dir;
+}
+
 int result_dir_new(const char *dir, struct st_err *err)
 {
 	int ret = make_dirs(dir);

@@ -41,6 +41,14 @@ void localize_words(FILE *out, const struct localize *loc, const struct loc_resu
 int result_dir_new(const char *dir, struct st_err *err);
 
 /**
+ * result_dir_of - the directory that fail_slow_perception_path means: its own, or that of a name ending in .json
+ * @otherwise: for NULL
+ *
+ * Return: valid until the next call; not for threads.
+ */
+const char *result_dir_of(const char *path, const char *otherwise);
+
+/**
  * result_write - write a result file; it appears whole
  * @dir: directory, made if it is not there; NULL or not writable: $XDG_STATE_HOME/sysTrace/result
  * @stem: name without `_<unix time>.json`

@@ -49,41 +49,24 @@ static int64_t now_ms(void)
 	return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
 }
 
-/* fail_slow_perception_path names a directory, or, ending in .json, a file in it. Return: a copy, NULL = out of memory. */
-static char *result_dir(const struct options *opts, const struct model_config *config)
+static const char *result_dir(const struct options *opts, const struct model_config *config)
 {
 	const char *given = options_text(opts, "output");
-	const char *path = given ? given : config->fail_slow_perception_path;
-	char *dir = strdup(path ? path : "/etc/systrace/result/fail_slow");
-	size_t length = dir ? strlen(dir) : 0;
-	char *slash;
 
-	if (!dir || length < 5 || strcmp(dir + length - 5, ".json"))
-		return dir;
-	slash = strrchr(dir, '/');
-	if (!slash)
-		strcpy(dir, ".");
-	else if (slash == dir)
-		slash[1] = '\0';
-	else
-		*slash = '\0';
-	return dir;
+	return result_dir_of(given ? given : config->fail_slow_perception_path, "/etc/systrace/result/fail_slow");
 }
 
 static int put_result(const struct options *opts, const struct model_config *config,
 		      const struct failslow_result *result, int64_t begin_ms)
 {
-	char *dir = result_dir(opts, config), *text = NULL;
+	const char *dir = result_dir(opts, config);
+	char *text = NULL;
 	char stem[64], path[PATH_MAX];
 	struct st_err err = { 0 };
 	int status = CMD_OK;
 	bool fallback;
 
 	snprintf(stem, sizeof(stem), "fail_slow_perception_result_%s", failslow_type_word(result->type));
-	if (!dir) {
-		status = cmd_error("out of memory");
-		goto out;
-	}
 	text = failslow_json(result, config->failslow.algorithm, begin_ms, now_ms(), &err);
 	if (!text || result_write(dir, stem, text, path, sizeof(path), &fallback, &err) < 0) {
 		status = cmd_error("%s", err.text);
@@ -99,7 +82,6 @@ static int put_result(const struct options *opts, const struct model_config *con
 	}
 out:
 	free(text);
-	free(dir);
 	return status;
 }
 
