@@ -236,6 +236,12 @@ def test_sums():
                       | {"renamed_tasks": report["trace_quality"]["renamed_tasks"]}, "quality")
 
 
+def test_text():
+    trace(Machine(7, steps=400), "golden.txt")
+    done = h.run([h.SYSTRACE, "analyze", "sched", "--input", "golden.txt", "--top", "4"], cwd=TMP).ok()
+    h.check_golden("analyze_sched.txt", done.out)
+
+
 def test_windows():
     machine = Machine(11)
     path = trace(machine, "window.txt")
@@ -400,7 +406,8 @@ def test_names_of_any_bytes():
     text = ("  <idle>-0 [000] d..2. 1.000000: sched_switch: prev_comm=swapper/0 prev_pid=0 prev_prio=120 prev_state=R ==> "
             "next_comm=%s next_pid=7 next_prio=120\n  %s-7 [000] d..2. 1.000100: sched_switch: prev_comm=%s prev_pid=7 "
             "prev_prio=120 prev_state=S ==> next_comm=swapper/0 next_pid=0 next_prio=120\n")
-    for i, name in enumerate((b"\xff\xfe\x1b[31m", "é漢".encode(), b"\xe6\xbc", b"a&b<c>\"'", b"\xed\xa0\x80", b"\xef\xbf\xbf")):
+    names = (b"\xff\xfe\x1b[31m", "é漢".encode(), b"\xe6\xbc", b"a&b<c>\"'", b"\xed\xa0\x80", b"\xef\xbf\xbf")
+    for i, name in enumerate(names):
         path = h.write_file(os.path.join(TMP, "names%d.txt" % i), text.encode().replace(b"%s", name))
         h.check_equal(len(analyze(path)["tasks"]), 1, "tasks called %r" % name)
         done = h.run([h.SYSTRACE, "analyze", "sched", "--input", path]).ok()
@@ -476,5 +483,5 @@ def test_messages():
     h.check_equal(sorted(n for n in os.listdir(TMP) if n.endswith(".part")), [], "parts left behind")
 
 
-h.main(test_sums, test_windows, test_longest_waits, test_filters, test_database_gives_the_same, test_result_tables, test_workbook,
-       test_names_of_any_bytes, test_many_tasks, test_damaged_databases, test_messages)
+h.main(test_sums, test_text, test_windows, test_longest_waits, test_filters, test_database_gives_the_same, test_result_tables,
+       test_workbook, test_names_of_any_bytes, test_many_tasks, test_damaged_databases, test_messages)
