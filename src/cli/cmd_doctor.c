@@ -142,9 +142,9 @@ const struct command cmd_doctor = {
 	.summary = "say what can be recorded here, and why not",
 	.usage = "[--pid PID] [--json]",
 	.about =
-		"Examines the machine: system, output directories, Python interpreters, environment variables, and for each\n"
-		"plugin whether it can record here and what is missing. With --pid it examines one process: is the library\n"
-		"loaded, does its agent answer, and if not, why.\n",
+		"Examines the machine: system, output directories, what jobs are protected from, Python interpreters,\n"
+		"environment variables, and for each plugin whether it can record here and what is missing. With --pid it\n"
+		"examines one process: is the library loaded, does its agent answer, and if not, why.\n",
 	.examples = "  systrace doctor                # this machine\n"
 		    "  systrace doctor --pid 18164    # why is nothing recorded in this process?\n"
 		    "  systrace doctor --json         # for programs\n",

@@ -37,6 +37,9 @@ void diagnosis_free(struct diagnosis *diagnosis);
 /** doctor_host - the machine: system, places, environment, interpreters, what can be recorded. Context: tool. */
 void doctor_host(struct diagnosis *diagnosis);
 
+/** doctor_safety - which of the promises of docs/safety.md hold here; each is tried. Context: tool. */
+void doctor_safety(struct diagnosis *diagnosis);
+
 /**
  * doctor_pid - one process: loaded or not, its agent's state, its environment
  *

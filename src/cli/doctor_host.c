@@ -535,6 +535,7 @@ void doctor_host(struct diagnosis *diagnosis)
 	check_library(diagnosis);
 	check_user(diagnosis);
 	check_places(diagnosis);
+	doctor_safety(diagnosis);
 	check_interpreters(diagnosis);
 	diagnosis_add(diagnosis, PLUGINS, FINDING_OK, "always on",
 		      "steps, Python stages, data loading, garbage collection, checkpoints, sums of collectives");
