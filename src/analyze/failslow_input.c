@@ -26,18 +26,33 @@ struct rank_files {
 	size_t count;
 };
 
+static bool any_timeline(const struct records *records)
+{
+	size_t i;
+
+	for (i = 0; i < records->count; i++)
+		if (records->files[i].format == RECORD_TIMELINE)
+			return true;
+	return false;
+}
+
+/* Ranks without a timeline are read where no rank has one; markers are many, so fewer of them suffice */
+#define MARKER_RANKS 4
+
 /* The ranks to read: all that have timelines, or MAX_RANKS of them spread evenly; the first one always */
 static size_t choose_ranks(const struct records *records, struct rank_files *chosen)
 {
+	const bool timelines = any_timeline(records);
+	const size_t most = timelines ? MAX_RANKS : MARKER_RANKS;
 	size_t ranks = 0, pass, seen, i, end;
 
 	for (pass = 0; pass < 2; pass++) {
-		size_t take = ranks < MAX_RANKS ? ranks : MAX_RANKS, taken = 0;
+		size_t take = ranks < most ? ranks : most, taken = 0;
 
 		for (i = seen = 0; i < records->count; i = end) {
 			for (end = i; end < records->count && records->files[end].rank == records->files[i].rank; end++)
 				;
-			if (records->files[i].format != RECORD_TIMELINE)
+			if (timelines && records->files[i].format != RECORD_TIMELINE)
 				continue;
 			if (pass && taken < take && seen * take >= taken * ranks)
 				chosen[taken++] = (struct rank_files){ records->files + i, end - i };
@@ -194,6 +209,16 @@ static int feed_joined(struct failslow *fs, const struct rank_steps *ranks, size
 	return ret;
 }
 
+/* Steps of the next rank, numbered as the first one's where they were found in markers */
+static int read_rank(const struct records *records, const struct rank_files *files, struct rank_steps *ranks, size_t at)
+{
+	int ret = rank_steps_read(&ranks[at], records, files->files, files->count);
+
+	if (!ret && at && ranks[at].from_markers)
+		ret = rank_steps_align(&ranks[at], &ranks[0]);
+	return ret;
+}
+
 int failslow_feed_records(struct failslow *fs, const struct records *records, struct failslow_feed *out)
 {
 	struct rank_steps ranks[MAX_RANKS] = { { 0 } };
@@ -204,7 +229,7 @@ int failslow_feed_records(struct failslow *fs, const struct records *records, st
 
 	*out = (struct failslow_feed){ .ranks = count };
 	for (i = 0; i < count && !ret; i++)
-		ret = rank_steps_read(&ranks[i], records, chosen[i].files, chosen[i].count);
+		ret = read_rank(records, &chosen[i], ranks, i);
 	if (!ret && count) {
 		work_of = calloc(ranks[0].count + 1, sizeof(*work_of));
 		ret = work_of ? find_work(records, &chosen[0], &ranks[0], work_of) : -ENOMEM;

@@ -18,6 +18,7 @@ struct feeding {
 	struct loc_rank *rank;
 	const struct rank_steps *steps;
 	const struct localize_also *also;
+	struct rank_steps reference; /* of the first rank that has steps, for those found in markers */
 	uint32_t domain; /* configured group of the rank, 0 = none */
 	uint32_t key_group, key_count, key_id;
 	int64_t last_ns;
@@ -166,6 +167,8 @@ static int feed_rank(struct feeding *f, const struct record_file *files, size_t 
 		localize_rank(f->loc, files[i].rank, files[i].host, files[i].ip);
 	ret = rank_steps_read(&steps, f->records, files, count);
 	f->steps = &steps;
+	if (!ret && steps.from_markers)
+		ret = rank_steps_align(&steps, &f->reference);
 	if (!ret && f->also->documented)
 		ret = slowrank_rank(f->also->documented, files[0].rank);
 	if (!ret)
@@ -177,8 +180,38 @@ static int feed_rank(struct feeding *f, const struct record_file *files, size_t 
 		if (!ret && !seen)
 			ret = feed_markers(f, files[i].path, false, &seen, true);
 	}
+	if (steps.count && !f->reference.count) {
+		f->reference = steps;
+		steps = (struct rank_steps){ 0 };
+	}
 	rank_steps_fini(&steps);
 	return ret < 0 ? ret : loc_rank_done(f->rank);
+}
+
+static bool has_timeline(const struct record_file *files, size_t count)
+{
+	return count && files[0].format == RECORD_TIMELINE;
+}
+
+/* All ranks with timelines, or all without: the latter's steps are numbered as the former's */
+static int feed_ranks(struct feeding *f, bool with_timeline)
+{
+	const struct records *records = f->records;
+	size_t i, end;
+	int ret = 0;
+
+	for (i = 0; i < records->count && !ret; i = end) {
+		for (end = i; end < records->count && records->files[end].rank == records->files[i].rank; end++)
+			;
+		if (has_timeline(records->files + i, end - i) != with_timeline)
+			continue;
+		if (records->files[i].rank == EV_NO_RANK)
+			records_note(records, "%zu files without a rank left out, the first is %s", end - i,
+				     records->files[i].path);
+		else
+			ret = feed_rank(f, records->files + i, end - i);
+	}
+	return ret;
 }
 
 int localize_feed(struct localize *loc, const struct records *records, const struct localize_also *also)
@@ -192,18 +225,12 @@ int localize_feed(struct localize *loc, const struct records *records, const str
 		.key_count = ev_name(records->session, "count", 5),
 		.key_id = ev_name(records->session, "id", 2),
 	};
-	size_t i, end;
-	int ret = 0;
+	int ret;
 
 	localize_world(loc, records->world_size);
-	for (i = 0; i < records->count && !ret; i = end) {
-		for (end = i; end < records->count && records->files[end].rank == records->files[i].rank; end++)
-			;
-		if (records->files[i].rank == EV_NO_RANK)
-			records_note(records, "%zu files without a rank left out, the first is %s", end - i,
-				     records->files[i].path);
-		else
-			ret = feed_rank(&f, records->files + i, end - i);
-	}
+	ret = feed_ranks(&f, true);
+	if (!ret)
+		ret = feed_ranks(&f, false);
+	rank_steps_fini(&f.reference);
 	return ret;
 }

@@ -277,8 +277,11 @@ static void measure_ways(const struct loc_rank *r, const struct layout *lay, con
 			 const uint32_t *before, float *ways)
 {
 	const struct placed *prev = NULL;
+	bool loads = false;
 	size_t i;
 
+	for (i = 0; i < r->cells_count && !loads; i++)
+		loads = r->load_end[i] != 0;
 	for (i = 0; i < r->ops_count; i++) {
 		const struct placed *p = &placed[i];
 		bool leads;
@@ -291,7 +294,7 @@ static void measure_ways(const struct loc_rank *r, const struct layout *lay, con
 			leads = before[p->place] == NO_STEP;
 		if (leads && r->load_end[p->cell])
 			ways[i] = (float)((double)(p->op->begin_ns - r->load_end[p->cell]) / 1e6);
-		else if (leads && !before && prev && prev->op->end_ns)
+		else if (leads && prev && prev->op->end_ns && (!before || (!loads && prev->cell + 1 == p->cell)))
 			ways[i] = (float)((double)(p->op->begin_ns - prev->op->end_ns) / 1e6);
 		else if (!leads && prev && prev->op->end_ns && prev->cell == p->cell &&
 			 (!before || before[p->place] == prev->place))

@@ -4,6 +4,9 @@
  * time, and stages and sums are then given to the steps whose time they fall into.
  */
 #include "analyze/rank_steps.h"
+#include "analyze/marker_steps.h"
+#include "base/hash64.h"
+#include "wire/op_family.h"
 #include "wire/record.h"
 
 #include <errno.h>
@@ -247,6 +250,158 @@ static int finish(struct reading *r)
 	return ret;
 }
 
+/* ---- steps from markers --------------------------------------------------------------------------------------------- */
+
+/** struct call - one collective */
+struct call {
+	uint64_t serial; /* 0 = unknown */
+	int64_t begin_ns;
+	uint64_t code;
+	bool device;
+};
+
+struct calls {
+	struct call *list;
+	size_t count;
+	uint32_t key_id, key_count;
+	struct {
+		uint32_t name;
+		uint64_t code;
+	} cache[16];
+};
+
+/* Kind and size of an operation, equal on all ranks: names of groups are not part of it */
+static uint64_t code_of(struct calls *c, const struct ev_session *session, const struct event *ev)
+{
+	size_t slot = ev->name % 16;
+
+	if (c->cache[slot].name != ev->name) {
+		const char *text = ev_text(session, ev->name);
+
+		c->cache[slot].name = ev->name;
+		c->cache[slot].code = hash64(text, strlen(text));
+	}
+	return hash64_mix(c->cache[slot].code ^ records_number(ev, c->key_count, 0), 0x9e3779b97f4a7c15u);
+}
+
+static int read_calls(struct calls *c, const struct records *records, const char *path, int64_t *last_ns)
+{
+	struct st_err err = { 0 };
+	struct ev_reader *reader = ev_open(records->session, path, &err);
+	struct event ev;
+	int ret = 0;
+
+	while (reader && !ret && ev_next(reader, &ev, &err) > 0) {
+		int64_t begin = records_wall_ns(reader, &ev, ev.t_ns);
+
+		if (ev.kind != EV_COMM || ev.phase == EV_INSTANT)
+			continue;
+		if (begin + (int64_t)ev.dur_ns > *last_ns)
+			*last_ns = begin + (int64_t)ev.dur_ns;
+		ret = APPEND(c->list, c->count,
+			     ((struct call){ records_number(&ev, c->key_id, 0), begin,
+					     code_of(c, records->session, &ev), ev.track.device >= 0 }));
+	}
+	ev_close(reader);
+	return ret;
+}
+
+static int by_call(const void *a, const void *b)
+{
+	const struct call *x = a, *y = b;
+
+	if (x->serial != y->serial)
+		return x->serial < y->serial ? -1 : 1;
+	return (x->begin_ns > y->begin_ns) - (x->begin_ns < y->begin_ns);
+}
+
+/* One side of the calls: the device's where there is one */
+static void keep_side(struct calls *c)
+{
+	size_t i, kept = 0;
+	bool device = false;
+
+	for (i = 0; i < c->count && !device; i++)
+		device = c->list[i].device;
+	for (i = 0; i < c->count; i++)
+		if (c->list[i].device == device)
+			c->list[kept++] = c->list[i];
+	c->count = kept;
+	if (kept)
+		qsort(c->list, kept, sizeof(c->list[0]), by_call);
+}
+
+static int steps_from_calls(struct rank_steps *out, const struct calls *c)
+{
+	uint64_t *codes = malloc((c->count + 1) * sizeof(*codes));
+	size_t i, start = 0, period;
+	int ret = 0;
+
+	if (!codes)
+		return -ENOMEM;
+	for (i = 0; i < c->count; i++)
+		codes[i] = c->list[i].code;
+	period = marker_steps_find(codes, c->count, &start);
+	free(codes);
+	out->from_markers = period > 0;
+	for (i = start; period && i < c->count && !ret; i += period) {
+		struct rank_step step = { .number = (uint32_t)(i / period), .begin_ns = c->list[i].begin_ns };
+
+		if (out->count && step.begin_ns <= out->steps[out->count - 1].begin_ns)
+			continue;
+		if (out->count)
+			out->steps[out->count - 1].dur_ns = step.begin_ns - out->steps[out->count - 1].begin_ns;
+		ret = APPEND(out->steps, out->count, step);
+	}
+	return ret;
+}
+
+static int read_markers(struct rank_steps *out, const struct records *records, const struct record_file *files,
+			size_t count)
+{
+	struct calls c = { .key_id = ev_name(records->session, "id", 2),
+			   .key_count = ev_name(records->session, "count", 5) };
+	size_t i;
+	int ret = 0;
+
+	for (i = 0; i < count && !ret; i++)
+		if (files[i].format == RECORD_MARKERS)
+			ret = read_calls(&c, records, files[i].path, &out->last_ns);
+	keep_side(&c);
+	if (!ret)
+		ret = steps_from_calls(out, &c);
+	free(c.list);
+	return ret;
+}
+
+int rank_steps_align(struct rank_steps *steps, const struct rank_steps *reference)
+{
+	int64_t *begins = malloc((steps->count + reference->count + 1) * sizeof(*begins));
+	int64_t *others = begins + steps->count;
+	size_t i, kept = 0;
+	long shift;
+
+	if (!begins)
+		return -ENOMEM;
+	for (i = 0; i < steps->count; i++)
+		begins[i] = steps->steps[i].begin_ns;
+	for (i = 0; i < reference->count; i++)
+		others[i] = reference->steps[i].begin_ns;
+	shift = marker_steps_shift(begins, steps->count, others, reference->count);
+	free(begins);
+	for (i = 0; i < steps->count && reference->count; i++) {
+		long number = (long)reference->steps[0].number + (long)i + shift;
+
+		if (number < 0)
+			continue; /* before anything that the reference knows */
+		steps->steps[kept] = steps->steps[i];
+		steps->steps[kept++].number = (uint32_t)number;
+	}
+	if (reference->count)
+		steps->count = kept;
+	return 0;
+}
+
 int rank_steps_read(struct rank_steps *out, const struct records *records, const struct record_file *files,
 		    size_t count)
 {
@@ -270,6 +425,8 @@ int rank_steps_read(struct rank_steps *out, const struct records *records, const
 			ret = read_file(&r, records, files[i].path);
 	if (!ret)
 		ret = finish(&r);
+	if (!ret && !out->count)
+		ret = read_markers(out, records, files, count);
 	free(r.spans);
 	free(r.sums);
 	return ret;

@@ -2,7 +2,7 @@
 /*
  * The steps of one rank out of its timeline files: begin, duration, data loader and checkpoint time, sums of
  * collectives. Shared by the inputs of failslow and localize. Steps are the recorded ones; in timelines of the published
- * form, which have none, a data loader call begins one.
+ * form, which have none, a data loader call begins one; of a rank without a timeline they are found in its markers.
  */
 #ifndef ANALYZE_RANK_STEPS_H
 #define ANALYZE_RANK_STEPS_H
@@ -35,17 +35,21 @@ struct rank_steps {
 	size_t sums_count;
 	int64_t last_ns; /* wall clock of the last thing seen */
 	uint64_t lost; /* records that the source dropped */
+	bool from_markers; /* there was no timeline: numbers count from 0 until rank_steps_align() */
 };
 
 /**
- * rank_steps_read - read all timelines of a rank
- * @files: the rank's files, @count of them, as records_find() left them; other formats are skipped
+ * rank_steps_read - read all timelines of a rank, and its markers where those hold no steps
+ * @files: the rank's files, @count of them, as records_find() left them
  *
  * Context: tool. Return: 0, or -ENOMEM. Unreadable parts are noted through records_note(). rank_steps_fini() in any case.
  */
 int rank_steps_read(struct rank_steps *out, const struct records *records, const struct record_file *files,
 		    size_t count);
 void rank_steps_fini(struct rank_steps *steps);
+
+/** rank_steps_align - give steps found in markers the numbers that another rank's steps have. Return: 0 or -ENOMEM. */
+int rank_steps_align(struct rank_steps *steps, const struct rank_steps *reference);
 
 /** rank_steps_at - index of the step that holds a time, or SIZE_MAX before the first */
 size_t rank_steps_at(const struct rank_steps *steps, int64_t wall_ns);

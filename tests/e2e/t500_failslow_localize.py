@@ -40,8 +40,8 @@ def job(directory, ranks=4, steps=60, late=None, fault_from=30, factor=1.3, mark
             starts = [a + b for a, b in zip(ready, ways)]
             end = max(starts) + MS
             for r in range(ranks):
-                rows[r] += ["16,%d,1,comm:HcclAllGather!10.0.0.1%%eth0_60000_0_1!fp32!4096,1,%d,%d,2,%d,2\n" % (
-                    serial, starts[r], r, r), "32,%d,1,,1,%d,%d,2,%d,2\n" % (serial, end, r, r)]
+                rows[r] += ["16,%d,1,comm:HcclAllGather!10.0.0.1%%eth0_60000_0_1!fp32!%d,1,%d,%d,2,%d,2\n" % (
+                    serial, 4096 + call, starts[r], r, r), "32,%d,1,,1,%d,%d,2,%d,2\n" % (serial, end, r, r)]
             ready = [end] * ranks
             serial += 1
         now = end

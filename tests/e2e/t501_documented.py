@@ -6,6 +6,7 @@ configuration files, series in results, plots, debug files, windows."""
 import datetime
 import json
 import os
+import shutil
 
 import harness as h
 from t500_failslow_localize import EPOCH, MS, job, result, run
@@ -141,7 +142,33 @@ def test_rank_restarted_lacking_and_clocks():
         h.check_equal([d["objectId"] for d in got["abnormalDetail"]], ["3"], algorithm)
 
 
+def test_markers_alone():
+    """Without any timeline, and with one of a single rank: steps are found in the markers."""
+    source = job(h.tmpdir(), ranks=4, steps=80, late=1)
+    shutil.rmtree(source + "/timeline")
+    for algorithm in ("robust", "documented"):
+        got, _ = result("localize", source, "--algorithm", algorithm)
+        h.check_equal([d["objectId"] for d in got["abnormalDetail"]], ["1"], algorithm)
+    got, _ = result("failslow", source)
+    h.check_equal(got["anomaly_type"], "failSlow", "verdict")
+    h.check(29 <= got["onset_step"] <= 31, "onset %d" % got["onset_step"])
+    source = job(h.tmpdir(), ranks=4, steps=80, late=1)
+    for rank in (1, 2, 3):
+        os.unlink(source + "/timeline/host--%05d.timeline" % rank)
+    got, _ = result("localize", source)
+    h.check_equal([d["objectId"] for d in got["abnormalDetail"]], ["1"], "one timeline")
+    h.check(29 <= got["abnormalDetail"][0]["onset_step"] <= 31, "onset of one timeline")
+    got, _ = result("localize", job_without(h.tmpdir()))
+    h.check_equal(got["verdict"], "healthy", "a healthy job")
+
+
+def job_without(directory):
+    job(directory, ranks=4, steps=80)
+    shutil.rmtree(directory + "/timeline")
+    return directory
+
+
 if __name__ == "__main__":
     h.require(h.SYSTRACE)
     h.main(test_guide_5_2_4, test_guide_5_3_4, test_healthy_accuses_nobody, test_series_plots_and_debug_files,
-           test_metric_config, test_windows, test_domains, test_rank_restarted_lacking_and_clocks)
+           test_metric_config, test_windows, test_domains, test_rank_restarted_lacking_and_clocks, test_markers_alone)
