@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* Giving up root; see become.h. cmd_recover.c does it in a child for each user, converters once and for good. */
 #include "cli/become.h"
+#include "cli/command.h"
 
 #include <errno.h>
 #include <ftw.h>
@@ -38,4 +39,16 @@ int become_owner_of(const char *path, struct st_err *err)
 		return 0;
 	ret = become_user(owner.st_uid, owner.st_gid, err);
 	return ret < 0 ? ret : 1;
+}
+
+int become_reader(const char *path)
+{
+	struct st_err err = { 0 };
+	int ret = become_owner_of(path, &err);
+
+	if (ret < 0)
+		return cmd_error("%s", err.text);
+	if (ret > 0)
+		cmd_note("%s belongs to user %u: going on with that user's rights", path, (unsigned int)geteuid());
+	return CMD_OK;
 }

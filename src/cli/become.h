@@ -21,4 +21,7 @@ int become_user(uid_t uid, gid_t gid, struct st_err *err);
  */
 int become_owner_of(const char *path, struct st_err *err);
 
+/** become_reader - become_owner_of() for a converter, which says so on stderr. Context: tool. Return: enum cmd_exit. */
+int become_reader(const char *path);
+
 #endif

@@ -4,6 +4,7 @@
  * clocks of profiling data and the pid map, warns of what would not import (docs/commands/systrace-convert.md), converts
  * (convert/ftrace.h) and prints what came out and what is missing.
  */
+#include "cli/become.h"
 #include "cli/command.h"
 #include "cli/term.h"
 #include "convert/ftrace.h"
@@ -288,7 +289,9 @@ static int run_ftrace(const struct options *opts)
 		warn_name(how.output);
 	signal(SIGINT, on_interrupt);
 	signal(SIGTERM, on_interrupt);
-	status = prepare(opts, &how, &pids);
+	status = become_reader(how.input);
+	if (status == CMD_OK)
+		status = prepare(opts, &how, &pids);
 	if (status == CMD_OK)
 		status = convert(opts, &how);
 	pid_map_free(pids);

@@ -15,7 +15,6 @@
 #include <inttypes.h>
 #include <signal.h>
 #include <string.h>
-#include <unistd.h>
 
 static const struct option_spec timeline_options[] = {
 	{ "input", 'i', OPT_TEXT, "FILE|DIR", NULL,
@@ -167,20 +166,15 @@ static int write_out(const struct options *opts, struct ev_session *session, str
 /* As root: read what jobs wrote, and write beside it, with their user's rights only. */
 static int leave_root(const struct options *opts)
 {
-	struct st_err err = { 0 };
 	const char *path;
+	int status = CMD_OK;
 	size_t i;
-	int ret = 0;
 
-	for (i = 0; ret == 0 && (path = options_nth(opts, "input", i)) != NULL; i++)
-		ret = become_owner_of(path, &err);
-	for (i = 0; ret == 0 && i < opts->word_count; i++)
-		ret = become_owner_of(opts->words[i], &err);
-	if (ret < 0)
-		return cmd_error("%s", err.text);
-	if (ret > 0)
-		cmd_note("the input belongs to user %u: going on with that user's rights", (unsigned int)geteuid());
-	return CMD_OK;
+	for (i = 0; status == CMD_OK && (path = options_nth(opts, "input", i)) != NULL; i++)
+		status = become_reader(path);
+	for (i = 0; status == CMD_OK && i < opts->word_count; i++)
+		status = become_reader(opts->words[i]);
+	return status;
 }
 
 static int add_inputs(const struct options *opts, struct dir_set *set)

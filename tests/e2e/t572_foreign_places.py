@@ -155,6 +155,15 @@ def test_convert_by_root_has_the_users_rights_only():
     got = h.run([h.SYSTRACE, "convert", "timeline", "--input", path, "--output", out]).ok()
     h.check("belongs to user %d" % s.NOBODY in got.err, repr(got))
     h.check_equal(os.stat(out).st_uid, s.NOBODY, "owner of the result")
+    text = h.write_file(base + "/dump/trace.txt", "# tracer: nop\n"
+                        "  a-1 [000] d..2. 1.000001: sched_switch: prev_comm=a prev_pid=1 prev_prio=120 prev_state=S ==> "
+                        "next_comm=b next_pid=2 next_prio=120\n"
+                        "  b-2 [000] d..2. 1.000101: sched_switch: prev_comm=b prev_pid=2 prev_prio=120 prev_state=S ==> "
+                        "next_comm=a next_pid=1 next_prio=120\n")
+    os.chown(text, s.NOBODY, s.NOBODY)
+    got = h.run([h.SYSTRACE, "convert", "ftrace", "--input", text, "--output", base + "/dump/ftrace.json"]).ok()
+    h.check("belongs to user %d" % s.NOBODY in got.err, repr(got))
+    h.check_equal(os.stat(base + "/dump/ftrace.json").st_uid, s.NOBODY, "owner of the result")
     private = os.path.join(h.tmpdir(), "job.json")  # a directory of root's
     got = h.run([h.SYSTRACE, "convert", "timeline", "--input", base + "/dump", "--output", private]).ok(1)
     h.check("ermission denied" in got.err and not os.path.exists(private), repr(got))
