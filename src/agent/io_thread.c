@@ -382,7 +382,8 @@ static int sync_files(void)
 	int i, ret = 0;
 
 	for (i = 0; i < io.status.files; i++) {
-		int fd = open(io.status.file[i], O_RDONLY | O_CLOEXEC);
+		/* a pipe that somebody put there would make us wait for its writer */
+		int fd = open(io.status.file[i], O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 
 		if (fd < 0 || fsync(fd))
 			ret = -errno;
