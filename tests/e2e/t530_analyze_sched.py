@@ -297,6 +297,24 @@ def test_database_gives_the_same():
         h.check_equal({c["cpu"]: [c["busy_ns"], c["idle_ns"]] for c in from_db["cpus"]}, want, "CPUs from a database")
 
 
+def test_database_without_our_arguments():
+    """MindStudio Insight's own script writes only the CPU beside a state: kinds of sleep, preemptions and wake-ups follow from
+    the marks of switches."""
+    path = trace(Machine(43), "plain.txt")
+    db = convert(path)
+    con = sqlite3.connect(db)
+    rows = con.execute("SELECT id, args FROM slice WHERE name IN ('Running', 'Runnable', 'Sleeping')").fetchall()
+    kept = [(json.dumps({"cpu": json.loads(args)["cpu"]}), row) for row, args in rows]
+    h.check(sum(len(json.loads(args)) > 1 for _, args in rows) > 100, "there was nothing to take away")
+    con.executemany("UPDATE slice SET args = ? WHERE id = ?", kept)
+    con.commit()
+    con.close()
+    a, b = analyze(path), analyze(db)
+    for key in ("all", "by_comm", "by_pid", "tasks", "preemptions"):
+        strip = lambda rows: sorted(json.dumps(r, sort_keys=True) for r in (rows if isinstance(rows, list) else [rows]))
+        h.check_equal(strip(b[key]), strip(a[key]), key)
+
+
 SUMS = ("SELECT count(*), sum(running_ns), sum(sleeping_ns), sum(runnable_ns), sum(cs_count), sum(cs_involuntary_count) "
         "FROM trace_task_summary")
 
@@ -483,5 +501,6 @@ def test_messages():
     h.check_equal(sorted(n for n in os.listdir(TMP) if n.endswith(".part")), [], "parts left behind")
 
 
-h.main(test_sums, test_text, test_windows, test_longest_waits, test_filters, test_database_gives_the_same, test_result_tables,
-       test_workbook, test_names_of_any_bytes, test_many_tasks, test_damaged_databases, test_messages)
+h.main(test_sums, test_text, test_windows, test_longest_waits, test_filters, test_database_gives_the_same,
+       test_database_without_our_arguments, test_result_tables, test_workbook, test_names_of_any_bytes, test_many_tasks,
+       test_damaged_databases, test_messages)
