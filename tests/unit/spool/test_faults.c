@@ -159,7 +159,8 @@ static void collect_local(void)
 static int error_of(const char *name)
 {
 	return strstr(name, "map") || strstr(name, "new") || strstr(name, "guard") || strstr(name, "reserve") ? ENOMEM
-	       : strstr(name, "write") || strstr(name, "fallocate")					      ? ENOSPC
+	       : strstr(name, "write")									      ? EDQUOT
+	       : strstr(name, "fallocate")								      ? ENOSPC
 													      : EIO;
 }
 
