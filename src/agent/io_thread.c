@@ -290,8 +290,8 @@ static uint64_t taken_bytes(void)
 	return (uint64_t)taken * POOL_CHUNK_BYTES;
 }
 
-/* A thread found no free chunk: its record is lost, the next need not be. */
-static void wake_io(void)
+/* Its record is lost, the next need not be. */
+void io_starved(void)
 {
 	thread_wake(THREAD_IO);
 }
@@ -473,7 +473,6 @@ void io_run(void)
 	bool all_written;
 	int tries;
 
-	agent.pool.starved = wake_io;
 	announce();
 	io.recover_ns = clock_mono_ns() + RECOVER_AFTER_NS;
 	while (!thread_stopping(THREAD_IO)) {

@@ -16,6 +16,9 @@
 /** io_run - body of the thread. */
 void io_run(void);
 
+/** io_starved - a thread found no free chunk (pool.starved). Context: hook. */
+void io_starved(void);
+
 /** enum io_wish - what can be asked for, or-ed */
 enum io_wish {
 	IO_FLUSH = 1, /* write what the pool holds now */

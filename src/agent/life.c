@@ -109,6 +109,7 @@ static int make_pool(void)
 		siglog(SIGLOG_ERROR, "pool", "no memory for records, nothing is recorded: %s", err.text);
 	else if (life.spool.note[0])
 		siglog(SIGLOG_WARN, "pool", "%s", life.spool.note);
+	agent.pool.starved = io_starved; /* before any hook may put a record */
 	return ret;
 }
 

@@ -82,6 +82,7 @@ def test_limit_json():
 
 BIG = r"""
 /* Fills a pool and drains it until the files are <bytes> long: the data path of the agent, as fast as it goes. */
+#include "safe/clock.h"
 #include "spool/dir.h"
 #include "spool/drain.h"
 #include <stdio.h>
@@ -106,7 +107,7 @@ int main(int argc, char **argv)
 	drain_identify(d, &origin, NULL);
 	while (stats.bytes < bytes) {
 		struct rec_stage rec = { .head = { .bytes = sizeof(rec), .type = REC_STAGE, .step = (uint32_t)(n / 1000) + 1 },
-					 .begin_ns = 1000000 + n * 1000, .dur_ns = 600, .name = name, .stage_id = 1,
+					 .begin_ns = clock_mono_ns(), .dur_ns = 60, .name = name, .stage_id = 1,
 					 .kind = STAGE_FORWARD };
 
 		if (pool_put(&pool, &rec, sizeof(rec), POOL_SRC_STAGE))
