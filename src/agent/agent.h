@@ -48,6 +48,9 @@ void agent_start(enum agent_reason reason);
 /** agent_record - ready -> recording. Context: hook (one store; the io thread does the rest). Idempotent. */
 void agent_record(enum agent_reason reason);
 
+/** agent_python_ends - the interpreter is about to finalise. Context: the job's thread, without the GIL; at most 2 s. */
+void agent_python_ends(void);
+
 static inline enum agent_state agent_state(void)
 {
 	return (enum agent_state)atomic_load_explicit(&agent.state, memory_order_relaxed);

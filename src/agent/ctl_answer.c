@@ -207,9 +207,10 @@ static uint64_t process_cpu_ns(void)
 
 static void put_cost(struct ctl_msg *answer)
 {
-	static const char *const keys[THREAD_COUNT] = {
-		[THREAD_IO] = "thread.io.cpu_ns", [THREAD_CTL] = "thread.ctl.cpu_ns", [THREAD_PY] = "thread.py.cpu_ns"
-	};
+	static const char *const keys[THREAD_COUNT] = { [THREAD_IO] = "thread.io.cpu_ns",
+							[THREAD_CTL] = "thread.ctl.cpu_ns",
+							[THREAD_PY] = "thread.py.cpu_ns",
+							[THREAD_LAST] = "thread.last.cpu_ns" };
 	uint64_t wall_ns = clock_ns(CLOCK_REALTIME) - identity.proc_start_unix * 1000000000u;
 	uint64_t cpu_ns = process_cpu_ns();
 	uint64_t sum_ns = 0;

@@ -10,6 +10,7 @@
 #include "agent/env.h"
 #include "agent/identity.h"
 #include "agent/io_thread.h"
+#include "agent/last.h"
 #include "agent/python/python.h"
 #include "agent/threads.h"
 #include "safe/clock.h"
@@ -173,7 +174,7 @@ void agent_start(enum agent_reason reason)
 	int saved = errno;
 
 	/* acquire and release: whoever sees READY sees pool and identity */
-	if (state >= AGENT_STARTING ||
+	if (state >= AGENT_STARTING || last_main_gone() ||
 	    !atomic_compare_exchange_strong_explicit(&agent.state, &state, AGENT_STARTING, memory_order_acq_rel,
 						     memory_order_relaxed))
 		return;
@@ -262,6 +263,7 @@ static void load(void)
 	if (another_copy())
 		return;
 	env_read();
+	last_watch();
 	atomic_store_explicit(&agent.state, AGENT_DORMANT, memory_order_relaxed);
 	if (wish == ENV_SWITCH_ON)
 		agent_start(AGENT_BY_ENV);
@@ -289,7 +291,8 @@ void life_end(void)
 	if (state < AGENT_READY || state == AGENT_STOPPING || other_process())
 		return;
 	atomic_store_explicit(&agent.state, AGENT_STOPPING, memory_order_release);
-	pool_switch(&agent.pool, ~0u, false);
+	/* here only: a forked child may live on (daemons), and must still be able to become an agent of its own */
+	atomic_store_explicit(&agent.pool.guard->on, 0, memory_order_release);
 	thread_stop(THREAD_PY);
 	python_stop(0);
 	thread_stop(THREAD_CTL);
@@ -299,6 +302,11 @@ void life_end(void)
 	thread_wait_end(THREAD_CTL, deadline_ns);
 	thread_wait_end(THREAD_IO, deadline_ns);
 	siglog_direct(true);
+}
+
+void agent_python_ends(void)
+{
+	life_end();
 }
 
 __attribute__((destructor)) static void destruct(void)

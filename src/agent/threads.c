@@ -43,6 +43,7 @@ static struct own_thread {
 	[THREAD_IO] = { .name = "systrace/io" },
 	[THREAD_CTL] = { .name = "systrace/ctl" },
 	[THREAD_PY] = { .name = "systrace/py" },
+	[THREAD_LAST] = { .name = "systrace/last" },
 };
 
 static _Atomic bool own_files;
@@ -114,7 +115,8 @@ static void *thread_main(void *arg)
 	if (pthread_setname_np)
 		pthread_setname_np(pthread_self(), t->name);
 	atomic_store_explicit(&t->tid, tid, memory_order_relaxed);
-	leave_files();
+	if (t != &threads[THREAD_LAST])
+		leave_files();
 	leave_cpus();
 	setpriority(PRIO_PROCESS, tid, OWN_NICE);
 

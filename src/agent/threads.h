@@ -12,7 +12,13 @@
 #include <stdint.h>
 
 /** enum thread_id - our threads; the slots are static so that their cost can be told after they ended */
-enum thread_id { THREAD_IO, THREAD_CTL, THREAD_PY, THREAD_COUNT };
+enum thread_id {
+	THREAD_IO,
+	THREAD_CTL,
+	THREAD_PY,
+	THREAD_LAST /* last.h; shares the job's descriptors */,
+	THREAD_COUNT
+};
 
 /**
  * thread_start - start one of our threads

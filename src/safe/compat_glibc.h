@@ -45,6 +45,8 @@
 #pragma weak pthread_join
 #pragma weak pthread_detach
 #pragma weak pthread_kill
+#pragma weak pthread_key_create
+#pragma weak pthread_setspecific
 GLIBC_PIN(dlsym, "2.2.5");
 GLIBC_PIN(dlvsym, "2.2.5");
 GLIBC_PIN(dlopen, "2.2.5");
@@ -62,6 +64,8 @@ GLIBC_PIN(pthread_setaffinity_np, "2.3.4");
 GLIBC_PIN(pthread_join, "2.2.5");
 GLIBC_PIN(pthread_detach, "2.2.5");
 GLIBC_PIN(pthread_kill, "2.2.5");
+GLIBC_PIN(pthread_key_create, "2.2.5");
+GLIBC_PIN(pthread_setspecific, "2.2.5");
 
 /* The headers of 2.38 and later send strtol, sscanf and their like to names that older ones lack. */
 #ifdef __GLIBC_USE_C2X_STRTOL

@@ -96,6 +96,10 @@ static void *thread_main(void *unused)
 	return NULL;
 }
 
+void agent_python_ends(void)
+{
+}
+
 void agent_start(enum agent_reason reason)
 {
 	struct python_options options = { .list_path = getenv("FAKE_LIST"), .stages_on = !getenv("FAKE_OFF") };

@@ -173,21 +173,24 @@ static bool gil_turn(void (*work)(void))
 	return ran;
 }
 
-/* Python's atexit callback, on the job's thread with the GIL: no turn begins from here on, and a begun one ends first */
+/*
+ * Python's atexit callback, on the job's thread with the GIL: no turn begins from here on, and a begun one ends first.
+ * The agent ends here as well and not in its destructor: once the interpreter is gone, its daemon threads live on
+ * until the process ends, and those of CPython up to 3.11 crash if that takes milliseconds.
+ */
 static struct pyobj *at_python_exit(struct pyobj *unused, struct pyobj *none)
 {
 	uint64_t until = clock_mono_ns() + GIL_TURN_MAX_MS * 1000000ull;
 	int saved = errno;
+	void *thread;
 
 	atomic_store(&self.finalising, true);
 	wake_thread();
-	if (atomic_load(&self.gil_turn)) {
-		void *thread = py.PyEval_SaveThread();
-
-		while (atomic_load(&self.gil_turn) && clock_mono_ns() < until)
-			futex_wait(&self.gil_turn, 1, GIL_TURN_MAX_MS);
-		py.PyEval_RestoreThread(thread);
-	}
+	thread = py.PyEval_SaveThread();
+	while (atomic_load(&self.gil_turn) && clock_mono_ns() < until)
+		futex_wait(&self.gil_turn, 1, GIL_TURN_MAX_MS);
+	agent_python_ends();
+	py.PyEval_RestoreThread(thread);
 	py.Py_IncRef(py._Py_NoneStruct);
 	errno = saved;
 	return py._Py_NoneStruct;
