@@ -292,7 +292,9 @@ uint32_t pool_intern(struct pool *pool, const char *text, size_t len)
 								    memory_order_acquire))
 				return fresh;
 		}
-		if (!strncmp(pool->names->text + id, text, len) && !pool->names->text[id + len])
+		/* the bound: a child with wild writes shares this table */
+		if (id < POOL_NAMES_BYTES - len && !strncmp(pool->names->text + id, text, len) &&
+		    !pool->names->text[id + len])
 			return id;
 	}
 	atomic_fetch_add_explicit(&pool->head->dropped[POOL_SRC_OTHER], 1, memory_order_relaxed);

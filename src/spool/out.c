@@ -194,7 +194,8 @@ int out_adopt(struct out *o, uint64_t length, struct st_err *err)
 	char last = 0;
 	int fd, ret;
 
-	snprintf(path, sizeof(path), "%s", slot->path);
+	snprintf(path, sizeof(path), "%.*s", POOL_PATH - 1,
+		 slot->path); /* perhaps without an end: the pool may be damaged */
 	if (path[0] != '/')
 		return err_set(err, -EBADMSG, "the pool names no file");
 	fd = open_row(o, slot, path);

@@ -54,7 +54,7 @@ static bool layout_is_sound(const struct pool_header *head, size_t bytes)
 
 	return head->version == POOL_VERSION && head->header_bytes == sizeof(*head) && head->chunks_off == fixed &&
 	       head->flight_off == fixed - (size_t)POOL_FLIGHT_SLOTS * POOL_FLIGHT_BYTES &&
-	       head->names_off < head->flight_off && head->names_off >= sizeof(*head) &&
+	       head->names_off < head->flight_off && head->names_off >= sizeof(*head) && head->names_off % 64 == 0 &&
 	       head->flight_off - head->names_off >= sizeof(struct pool_names) && chunks <= bytes / POOL_CHUNK_BYTES &&
 	       pool_area_bytes(chunks) <= bytes && memchr(head->dump_path, 0, sizeof(head->dump_path)) &&
 	       memchr(head->format, 0, sizeof(head->format)) && memchr(head->boot_id, 0, sizeof(head->boot_id));
@@ -184,6 +184,10 @@ static int recover_pool(struct work *w, int fd, struct st_err *err)
 	}
 	if ((size_t)st.st_size < pool_area_bytes(1))
 		return w->named_dead ? 0 : -EAGAIN; /* killed, or still busy, while it was made */
+	/* a hole (somebody's sparse copy) on a full file system would end us, or the job that recovers, by SIGBUS */
+	ret = posix_fallocate(fd, 0, st.st_size);
+	if (ret && ret != EOPNOTSUPP)
+		return err_set(err, -ret, "no memory for the holes of the pool: %s", strerror(ret));
 	area = FAULT("recover.map") ? MAP_FAILED
 				    : mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (area == MAP_FAILED)

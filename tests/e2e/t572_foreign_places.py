@@ -95,9 +95,9 @@ def test_links_out_of_a_container_are_not_followed():
     h.check_equal(listener.heard(), [], "bytes sent through a link out of the container")
 
 
-def killed_job(base):
+def killed_job(base, prefix=s.AS_NOBODY):
     """A job of nobody's with output, killed in the middle; the path of its timeline."""
-    host = s.Host(base, prefix=s.AS_NOBODY, PYTHONPATH=jobs.FAKE_TORCH, RANK="0").go().wait_socket()
+    host = s.Host(base, prefix=prefix, PYTHONPATH=jobs.FAKE_TORCH, RANK="0").go().wait_socket()
     host.train(5)
     h.wait_for(lambda: host.ask("status").get("file"), what="an output file")
     host.do("exec('for batch in DataLoader(list(range(5))):\\n  torch.autograd.backward(batch); optimizer.step()')")
@@ -147,6 +147,21 @@ def test_recover_by_root_leaves_wrong_spools_alone():
     h.check(os.path.isdir(base + "/spool/sysTrace.0/1-1-1"), "a directory of another user was taken for root's")
 
 
+def test_a_sparse_pool_on_a_full_file_system():
+    """Whoever recovers it, root or the io thread of a job, is not ended by SIGBUS."""
+    base = s.open_place()
+    killed_job(base, ())
+    pool = h.find_one(base + "/spool", "sysTrace.0/*/pool")
+    script = ("umask 077; mkdir $1; mount -t tmpfs -o size=$2 none $1; mkdir -p $1/$3; cp --sparse=always $4 $1/$3/pool\n"
+              "dd if=/dev/zero of=$1/rest bs=4k 2>/dev/null || :\n"
+              "test $(stat -c %b $1/$3/pool) -lt $(($(stat -c %s $1/$3/pool) / 512))\n"
+              "exec $5 recover --spool $1\n")
+    got = h.run(["unshare", "--mount", "sh", "-ec", script, "sh", base + "/small", os.path.getsize(pool) // 2,
+                 os.path.relpath(os.path.dirname(pool), base + "/spool"), pool, h.SYSTRACE])
+    h.check_equal(got.status, 1, repr(got))
+    h.check("no memory for the holes" in got.out, repr(got))
+
+
 def test_convert_by_root_has_the_users_rights_only():
     """Root converts a user's files: the result is the user's, a link planted as its .part or target is not written through."""
     base = s.open_place()
@@ -178,4 +193,4 @@ def test_convert_by_root_has_the_users_rights_only():
 h.main(test_root_reaches_an_agent_whose_namespace_does_not_know_root, test_two_containers_share_a_socket_directory,
        test_links_out_of_a_container_are_not_followed, test_recover_by_root_has_the_users_rights_only,
        test_recover_by_root_follows_no_link_of_the_user, test_recover_by_root_leaves_wrong_spools_alone,
-       test_convert_by_root_has_the_users_rights_only)
+       test_a_sparse_pool_on_a_full_file_system, test_convert_by_root_has_the_users_rights_only)
