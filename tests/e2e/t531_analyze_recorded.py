@@ -32,15 +32,24 @@ spin(0.1)
 """
 
 
+def recording(pid):
+    """Does the recorder of that pid record? A new instance is on before it has events."""
+    for name in ft.own_instances():
+        if name.startswith("systrace-%d-" % pid):
+            files = ("events/sched/sched_switch/enable", "tracing_on")
+            try:
+                return [ft.read("instances/%s/%s" % (name, f)).strip() for f in files] == ["1", "1"]
+            except OSError:  # it is being made
+                return False
+    return False
+
+
 def record(name, cpu):
     """Record while two such programs share a CPU. Returns [(pid, what the kernel says it ran, ns)]."""
     path = os.path.join(DIR, name)
     with ft.Unchanged():
-        before = ft.own_instances()
         recorder = start([SYSTRACE, "record", "--backend=native", "--record-time=-1", "--output=" + path], cwd=DIR)
-        wait_for(lambda: recorder.poll() is not None or
-                 any(ft.read("instances/%s/tracing_on" % n).strip() == "1" for n in ft.own_instances() if n not in before),
-                 what="the recording")
+        wait_for(lambda: recorder.poll() is not None or recording(recorder.pid), what="the recording")
         everywhere = os.sched_getaffinity(0)
         os.sched_setaffinity(0, {cpu})  # children inherit it: not a nanosecond elsewhere
         children = [start(["python3", "-c", CHILD]) for _ in range(2)]
@@ -176,18 +185,20 @@ def compare(path):
 
 
 def test_against_trace_cmd_and_the_kernel():
-    """Recordings in which the machine hid switches of the CPU are compared with trace-cmd only.
+    """Recordings in which the machine hid switches of the CPU, or that began late, are compared with trace-cmd only.
 
-    The kernel does not account what a hypervisor takes away: running time is never less than its account, and its account
-    is what the trace's own sched_stat_runtime say; both agree to 0.1 % where nothing was taken.
+    What the kernel accounts is what the trace's own sched_stat_runtime say. It does not account what a hypervisor takes away, so
+    that tasks run longer than their account; both agree to 0.1 % where little was taken. Where a virtual CPU stood still inside a
+    switch, the one side counts that for the task that left, the other for the next one: seldom.
     """
     cpus = sorted(os.sched_getaffinity(0))
-    compared = equal = 0
+    compared = equal = short = 0
     for attempt in range(ATTEMPTS):
         cpu = cpus[attempt % len(cpus)]
         path, ran = record("a%d.dat" % attempt, cpu)
         report = compare(path)
-        if any(c["cpu"] == cpu and c["gaps"] for c in report["cpus"]):
+        forks = " ".join(line for line in ft.report(path, "-R") if "sched_process_fork" in line)
+        if any(c["cpu"] == cpu and c["gaps"] for c in report["cpus"]) or any("child_pid=%d" % pid not in forks for pid, _ in ran):
             continue
         compared += 1
         rows = {r["pid"]: r for r in report["by_pid"]}
@@ -195,18 +206,18 @@ def test_against_trace_cmd_and_the_kernel():
             got = rows[pid]
             check(abs(got["accounted_ns"] - kernel_ns) <= kernel_ns / 1000,
                   "pid %d: %d ns accounted in the trace, %d by the kernel" % (pid, got["accounted_ns"], kernel_ns))
-            check(got["running_ns"] >= kernel_ns * 0.999,
-                  "pid %d ran %d ns, the kernel says %d" % (pid, got["running_ns"], kernel_ns))
             check(got["involuntary"] >= 3, "pid %d was preempted %d times" % (pid, got["involuntary"]))
-            equal += got["running_ns"] <= kernel_ns * 1.001
+            equal += abs(got["running_ns"] - kernel_ns) <= kernel_ns / 1000
+            short += got["running_ns"] < kernel_ns * 0.999
         names = {(p["victim_pid"], p["preempter_pid"]) for p in report["preemptions"]}
         first, other = (pid for pid, _ in ran)
         check((first, other) in names and (other, first) in names, "the two did not preempt each other: %r" % names)
-        if compared >= 2 and equal >= 2:
+        if compared >= 2 and equal >= 2 and short < equal:
             return
+    check(short <= compared / 2, "%d of %d tasks ran less than the kernel says" % (short, 2 * compared))
     print("%d recordings, %d without hidden switches, %d tasks equal to the kernel's account" % (ATTEMPTS, compared, equal))
-    if not equal:
-        skip("this machine hides switches or is short of CPU: sums compared, not the running time with the kernel's account")
+    if not compared:
+        skip("this machine hid switches in every recording: compared with trace-cmd, not with the kernel's account")
 
 
 def test_three_ways():
