@@ -151,6 +151,11 @@ int failslow_step(struct failslow *fs, const struct failslow_step *step)
 	return fs->algorithm->step(fs, fs->state, step);
 }
 
+static double lost_of(const struct failslow_anomaly *anomaly)
+{
+	return anomaly->ms - anomaly->normal_ms;
+}
+
 int failslow_report(struct failslow *fs, const struct failslow_anomaly *anomaly)
 {
 	size_t keep = fs->params.max_data_queue_steps;
@@ -158,7 +163,7 @@ int failslow_report(struct failslow *fs, const struct failslow_anomaly *anomaly)
 	if (!fs->count)
 		fs->first = *anomaly;
 	fs->count++;
-	fs->lost_ms += anomaly->ms - anomaly->normal_ms;
+	fs->lost_ms += lost_of(anomaly);
 	if (fs->ring_count == 2 * keep) {
 		memmove(fs->ring, fs->ring + keep, keep * sizeof(*fs->ring));
 		fs->ring_count = keep;
@@ -167,8 +172,35 @@ int failslow_report(struct failslow *fs, const struct failslow_anomaly *anomaly)
 	return 0;
 }
 
+/*
+ * The finding that began what the verdict is about. Slight disturbances may come before: findings at the beginning that
+ * lost less than half of what the typical one did, taken together, are not the onset.
+ */
+static const struct failslow_anomaly *onset_of(struct failslow *fs, const struct failslow_result *result)
+{
+	const struct failslow_anomaly *onset = &fs->first;
+	double typical, sum = 0, lowest = 0;
+	size_t i;
+
+	if (result->count > result->anomalies_count) /* the beginning is not kept any more */
+		return onset;
+	for (i = 0; i < result->anomalies_count; i++)
+		fs->degrees[i] = lost_of(&result->anomalies[i]);
+	typical = stat_median(fs->degrees, result->anomalies_count);
+	for (i = 0; i + 1 < result->anomalies_count; i++) {
+		sum += lost_of(&result->anomalies[i]) - typical / 2;
+		if (sum < lowest) {
+			lowest = sum;
+			onset = &result->anomalies[i + 1];
+		}
+	}
+	return onset;
+}
+
 static void fill_slow(struct failslow *fs, struct failslow_result *result)
 {
+	const struct failslow_anomaly *onset;
+
 	size_t keep = fs->params.max_data_queue_steps;
 	size_t count = fs->ring_count < keep ? fs->ring_count : keep;
 	size_t i;
@@ -177,8 +209,10 @@ static void fill_slow(struct failslow *fs, struct failslow_result *result)
 	result->anomalies = fs->ring + fs->ring_count - count;
 	result->anomalies_count = count;
 	result->count = fs->count;
-	result->onset_step = fs->first.step;
-	result->detected_step = fs->first.detected_step;
+	onset = onset_of(fs, result);
+	result->onset_step = onset->step;
+	result->onset_us = onset->at_us;
+	result->detected_step = onset->detected_step;
 	result->last_step = fs->ring[fs->ring_count - 1].step;
 	result->lost_ms = fs->lost_ms;
 	result->recovered = fs->algorithm->is_quiet(fs->state);

@@ -54,7 +54,8 @@ struct failslow_result {
 	uint64_t count; /* slow steps found; the newest of them are in anomalies */
 	const struct failslow_anomaly *anomalies; /* oldest first; valid until failslow_free() */
 	size_t anomalies_count;
-	uint32_t onset_step; /* first slow step, detected with detected_step */
+	uint32_t onset_step; /* first slow step (slight disturbances before it apart), detected with detected_step */
+	int64_t onset_us; /* wall clock of its begin; not of a hang */
 	uint32_t detected_step;
 	uint32_t last_step; /* last slow step */
 	bool recovered; /* steps were normal again at the end of the data */

@@ -140,6 +140,52 @@ static void test_end_and_return_of_a_fault(void **state)
 }
 
 /* contract 22: above mean + k sigma is not enough, the degree must exceed the threshold */
+/* a busy host made some steps a little longer before the fault came: the fault's step is the onset, all of them are listed */
+static void fault_after_disturbances(const char *algorithm)
+{
+	struct job job = job_of(algorithm, 500);
+	struct failslow_result result;
+
+	put(&job, 60, 2000, 0, 0);
+	put(&job, 5, 2600, 0, 0);
+	put(&job, 15, 2000, 0, 0);
+	put(&job, 40, 6000, 0, 0);
+	result = finish(&job, 0);
+	assert_int_equal(result.onset_step, 80);
+	assert_true(result.onset_us > START_US + 160000000 && result.onset_us < START_US + 166000000);
+	assert_true(result.detected_step >= 80 && result.detected_step <= 85);
+	assert_int_equal(result.anomalies[0].step, 60);
+	assert_int_equal(result.count, 45);
+	failslow_free(job.fs);
+}
+
+static void test_slight_disturbances_are_not_the_onset(void **state)
+{
+	both(fault_after_disturbances);
+}
+
+/* a fault that comes and goes began when it first came */
+static void recurring_fault(const char *algorithm)
+{
+	struct job job = job_of(algorithm, 500);
+	struct failslow_result result;
+	int i;
+
+	put(&job, 60, 2000, 0, 0);
+	for (i = 0; i < 4; i++) {
+		put(&job, 10, 3000, 0, 0);
+		put(&job, 20, 2000, 0, 0);
+	}
+	result = finish(&job, 0);
+	assert_int_equal(result.onset_step, 60);
+	failslow_free(job.fs);
+}
+
+static void test_recurring_fault_began_at_its_first_time(void **state)
+{
+	both(recurring_fault);
+}
+
 static void test_documented_thresholds(void **state)
 {
 	struct job job = job_of("documented", 500);
@@ -274,6 +320,8 @@ int main(void)
 		cmocka_unit_test(test_even_job_is_normal),
 		cmocka_unit_test(test_lasting_fault_is_reported_to_its_end),
 		cmocka_unit_test(test_end_and_return_of_a_fault),
+		cmocka_unit_test(test_slight_disturbances_are_not_the_onset),
+		cmocka_unit_test(test_recurring_fault_began_at_its_first_time),
 		cmocka_unit_test(test_documented_thresholds),
 		cmocka_unit_test(test_documented_start),
 		cmocka_unit_test(test_robust_ignores_what_is_no_fault),
