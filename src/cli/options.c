@@ -266,7 +266,7 @@ uint64_t options_u64(const struct options *opts, const char *name, uint64_t othe
 	const struct option_spec *spec = must_find(opts, name);
 	const char *value = options_text(opts, name);
 	uint64_t number = otherwise;
-	int ret = 0;
+	int ret;
 
 	if (!value)
 		return otherwise;
@@ -277,7 +277,7 @@ uint64_t options_u64(const struct options *opts, const char *name, uint64_t othe
 	else
 		ret = num_u64(value, &number);
 	assert(ret == 0); /* given values were checked; a default that fails is a mistake in the table */
-	return number;
+	return ret == 0 ? number : otherwise;
 }
 
 /* --- help --------------------------------------------------------------------------------------------------------- */

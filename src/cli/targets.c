@@ -346,7 +346,7 @@ static int add_target(struct targets *targets, const struct target *target)
 static int look_at(struct targets *targets, pid_t pid, int dir, const struct ns_id *own)
 {
 	struct target target = { .pid = pid, .socket_fd = -1 };
-	struct ns_id ns;
+	struct ns_id ns = { 0 };
 	int ret;
 
 	if (!look_at_maps(&target, dir, &targets->hidden))
