@@ -4,6 +4,7 @@
 
 #include "agent/ctl_server.h"
 #include "agent/env.h"
+#include "agent/hook/hook.h"
 #include "agent/identity.h"
 #include "agent/life.h"
 #include "agent/plugin_frame.h"
@@ -22,6 +23,7 @@
 #define PAIRS_MAX 40
 #define PAIR_BYTES 8192
 #define STAGES_DEADLINE_MS 2000
+#define HOOK_OBJECTS_UPTO 48000u /* bytes of an answer */
 
 static const char *const source_names[POOL_SRC_COUNT] = {
 	[POOL_SRC_STAGE] = "stage", [POOL_SRC_COMM] = "comm",	[POOL_SRC_STEP] = "step",     [POOL_SRC_IO] = "io",
@@ -210,7 +212,8 @@ static void put_cost(struct ctl_msg *answer)
 	static const char *const keys[THREAD_COUNT] = { [THREAD_IO] = "thread.io.cpu_ns",
 							[THREAD_CTL] = "thread.ctl.cpu_ns",
 							[THREAD_PY] = "thread.py.cpu_ns",
-							[THREAD_LAST] = "thread.last.cpu_ns" };
+							[THREAD_LAST] = "thread.last.cpu_ns",
+							[THREAD_HOOK] = "thread.hook.cpu_ns" };
 	uint64_t wall_ns = clock_ns(CLOCK_REALTIME) - identity.proc_start_unix * 1000000000u;
 	uint64_t cpu_ns = process_cpu_ns();
 	uint64_t sum_ns = 0;
@@ -225,6 +228,38 @@ static void put_cost(struct ctl_msg *answer)
 	}
 	ctl_add_u64(answer, "cost_ns", sum_ns);
 	ctl_addf(answer, "cost_pct", "%.3f", 100.0 * (double)sum_ns / (double)(cpu_ns > wall_ns ? cpu_ns : wall_ns));
+}
+
+/* One line an object, for `systrace doctor --pid`; a long list is cut, the sums are not. */
+static void put_hook_object(void *arg, const char *path, uint32_t slots, uint32_t foreign, uint32_t refused)
+{
+	struct ctl_msg *answer = arg;
+	char more[80] = "";
+
+	if (foreign)
+		snprintf(more, sizeof(more), ", %u of somebody else's", foreign);
+	if (refused)
+		snprintf(more + strlen(more), sizeof(more) - strlen(more), ", %u not writable", refused);
+	if (answer->used < HOOK_OBJECTS_UPTO)
+		ctl_addf(answer, "hook.object", "%s: %u slots%s", path, slots, more);
+}
+
+static void put_hooks(struct ctl_msg *answer)
+{
+	struct hook_status hooks;
+
+	hook_status(&hooks, NULL, NULL);
+	if (!hooks.passes)
+		return;
+	ctl_add_u64(answer, "hooks.objects", hooks.objects);
+	ctl_add_u64(answer, "hooks.slots", hooks.slots);
+	ctl_add_u64(answer, "hooks.foreign", hooks.foreign);
+	ctl_add_u64(answer, "hooks.refused", hooks.refused);
+	ctl_add_u64(answer, "hooks.missing", hooks.missing);
+	ctl_add_u64(answer, "hooks.passes", hooks.passes);
+	ctl_add_u64(answer, "hooks.pass_ns", hooks.pass_ns);
+	ctl_add(answer, "hooks.pending", hooks.pending ? "1" : "0");
+	hook_status(&hooks, put_hook_object, answer);
 }
 
 static void put_pool(struct ctl_msg *answer, const struct io_status *io)
@@ -261,6 +296,7 @@ static void answer_status(struct ctl_msg *answer)
 	put_output(answer, &io);
 	put_cost(answer);
 	put_pool(answer, &io);
+	put_hooks(answer);
 }
 
 static void answer_list(struct ctl_msg *answer)

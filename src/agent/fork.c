@@ -9,6 +9,7 @@
 
 #include "agent/ctl_server.h"
 #include "agent/env.h"
+#include "agent/hook/hook.h"
 #include "agent/identity.h"
 #include "agent/io_thread.h"
 #include "agent/plugin_frame.h"
@@ -39,6 +40,7 @@ static void in_child(void)
 	io_after_fork();
 	plugin_frame_after_fork();
 	python_child();
+	hook_after_fork();
 	siglog_direct(true);
 	atomic_store_explicit(&promoting, 0, memory_order_relaxed);
 }
@@ -117,5 +119,6 @@ void fork_promote(enum agent_reason reason)
 	atomic_store_explicit(&agent.state, AGENT_RECORDING, memory_order_release);
 	if (life_threads_start() < 0)
 		siglog(SIGLOG_WARN, "fork", "no threads in this forked rank: nothing of it is written");
+	hook_take_out();
 	atomic_store(&promoting, 0);
 }

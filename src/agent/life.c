@@ -294,6 +294,7 @@ void life_end(void)
 	/* here only: a forked child may live on (daemons), and must still be able to become an agent of its own */
 	atomic_store_explicit(&agent.pool.guard->on, 0, memory_order_release);
 	thread_stop(THREAD_PY);
+	thread_stop(THREAD_HOOK);
 	python_stop(0);
 	thread_stop(THREAD_CTL);
 	ctl_stop();

@@ -40,10 +40,9 @@ static struct own_thread {
 	_Atomic uint32_t end; /* futex word: 1 = ended */
 	_Atomic uint32_t tid;
 } threads[THREAD_COUNT] = {
-	[THREAD_IO] = { .name = "systrace/io" },
-	[THREAD_CTL] = { .name = "systrace/ctl" },
-	[THREAD_PY] = { .name = "systrace/py" },
-	[THREAD_LAST] = { .name = "systrace/last" },
+	[THREAD_IO] = { .name = "systrace/io" },     [THREAD_CTL] = { .name = "systrace/ctl" },
+	[THREAD_PY] = { .name = "systrace/py" },     [THREAD_LAST] = { .name = "systrace/last" },
+	[THREAD_HOOK] = { .name = "systrace/hook" },
 };
 
 static _Atomic bool own_files;

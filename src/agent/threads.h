@@ -17,6 +17,7 @@ enum thread_id {
 	THREAD_CTL,
 	THREAD_PY,
 	THREAD_LAST /* last.h; shares the job's descriptors */,
+	THREAD_HOOK,
 	THREAD_COUNT
 };
 

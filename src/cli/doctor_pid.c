@@ -147,6 +147,9 @@ static void show_answer(struct diagnosis *d, const struct ctl_call *call)
 		{ "records", "records" },
 		{ "dropped", "records lost" },
 		{ "cost_pct", "own cost in %" },
+		{ "hooks.slots", "hooked slots" },
+		{ "hooks.foreign", "slots of others" },
+		{ "hooks.refused", "slots refused" },
 		{ "log", "log" },
 	};
 	char text[512];
@@ -162,6 +165,8 @@ static void show_answer(struct diagnosis *d, const struct ctl_call *call)
 			break;
 		if (entry.key_bytes == 4 && memcmp(entry.key, "note", 4) == 0)
 			diagnosis_add(d, AGENT, FINDING_LIMITED, "remark", "%.*s", (int)entry.value_bytes, entry.value);
+		if (entry.key_bytes == 11 && memcmp(entry.key, "hook.object", 11) == 0)
+			diagnosis_add(d, AGENT, FINDING_INFO, "hooks in", "%.*s", (int)entry.value_bytes, entry.value);
 	}
 }
 

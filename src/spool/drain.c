@@ -83,12 +83,14 @@ struct drain {
 static const uint8_t rec_source[REC_TYPES] = {
 	[REC_STAGE] = POOL_SRC_STAGE,	[REC_STEP] = POOL_SRC_STEP, [REC_COMM] = POOL_SRC_COMM,
 	[REC_COMM_SUM] = POOL_SRC_COMM, [REC_GC] = POOL_SRC_STAGE,  [REC_NOTE] = POOL_SRC_NOTE,
+	[REC_IO] = POOL_SRC_IO,
 };
 
 static const uint16_t rec_bytes[REC_TYPES] = {
 	[REC_STAGE] = sizeof(struct rec_stage), [REC_STEP] = sizeof(struct rec_step),
 	[REC_COMM] = sizeof(struct rec_comm),	[REC_COMM_SUM] = sizeof(struct rec_comm_sum),
 	[REC_GC] = sizeof(struct rec_gc),	[REC_NOTE] = sizeof(struct rec_note),
+	[REC_IO] = sizeof(struct rec_io),
 };
 
 static void say_nothing(void *ctx, const char *text)
@@ -418,7 +420,7 @@ static int ensure_open(struct drain *d, struct sink *s)
 	if (s->out.live)
 		return 0;
 	s->ops->file_name(s, stem, sizeof(stem), &suffix);
-	ret = out_open(&s->out, stem, suffix, d->env.json, &err);
+	ret = out_open(&s->out, stem, suffix, s->ops->tail != NULL, &err);
 	if (ret < 0) {
 		snprintf(d->stats.last_text, sizeof(d->stats.last_text), "%.255s", err.text);
 		return ret;
@@ -426,7 +428,7 @@ static int ensure_open(struct drain *d, struct sink *s)
 	clock_snapshot_take(&clocks);
 	if (ret == OUT_NEW || !s->out.wall_minus_mono_ns)
 		out_offset(&s->out, (int64_t)(clocks.realtime_ns - clocks.mono_ns));
-	if (s->ops->thread)
+	if (s->ops->thread || s->ops->own_thread)
 		memset(d->seen, 0, sizeof(d->seen));
 	if (ret == OUT_NEW)
 		return s->ops->begin(s, &clocks);
@@ -462,6 +464,21 @@ static int tell_thread(struct drain *d, const struct sink_rec *rec)
 	return of_sink(d, s, ret);
 }
 
+/* The same in a file of its own, which is open. */
+static int tell_own_thread(struct drain *d, struct sink *s, const struct sink_rec *rec)
+{
+	uint64_t hash = thread_hash(rec) ^ (uint64_t)s->ops->kind << 56;
+	uint64_t *slot = &d->seen[hash % SEEN_SLOTS];
+	int ret;
+
+	if (!s->ops->own_thread || *slot == hash)
+		return 0;
+	ret = s->ops->own_thread(s, rec);
+	if (ret == 0)
+		*slot = hash;
+	return of_sink(d, s, ret);
+}
+
 static int put_record(struct drain *d, const struct sink_rec *rec)
 {
 	bool known = false, lost = false;
@@ -477,10 +494,12 @@ static int put_record(struct drain *d, const struct sink_rec *rec)
 			continue;
 		}
 		known = true;
-		if (s->ops->kind != SINK_MARKERS)
+		if (s->ops->kind != SINK_MARKERS && !s->ops->own_thread && s->ops->kind != SINK_IO)
 			ret = tell_thread(d, rec);
 		if (ret == 0)
 			ret = of_sink(d, s, ensure_open(d, s));
+		if (ret == 0)
+			ret = tell_own_thread(d, s, rec);
 		if (ret == 0)
 			ret = of_sink(d, s, s->ops->put(s, rec));
 		if (ret == -EMSGSIZE) {
@@ -592,6 +611,36 @@ static int put_flight(struct drain *d, struct batch *b)
 	return ret;
 }
 
+static bool tells_own(const struct drain *d, const struct sink *s, uint32_t source)
+{
+	return s->ops->own_drop && (s->ops->sources & 1u << source) && s->out.live && takes_part(d, s);
+}
+
+static bool own_told(const struct drain *d, uint32_t source)
+{
+	int i;
+
+	for (i = 0; i < d->sink_count; i++) {
+		if (tells_own(d, &d->sinks[i], source))
+			return true;
+	}
+	return false;
+}
+
+/* Files that can be read alone. */
+static int tell_own_drops(struct drain *d, uint32_t source, const struct msg_drop *drop)
+{
+	int i, ret = 0;
+
+	for (i = 0; i < d->sink_count && ret == 0; i++) {
+		struct sink *s = &d->sinks[i];
+
+		if (tells_own(d, s, source))
+			ret = of_sink(d, s, s->ops->own_drop(s, drop));
+	}
+	return ret;
+}
+
 static int tell_drops(struct drain *d)
 {
 	struct pool_header *head = d->pool->head;
@@ -610,9 +659,12 @@ static int tell_drops(struct drain *d)
 		};
 
 		d->env.dropped[i] = total;
-		if (total <= told[i] || !s || !s->out.live)
+		if (total <= told[i])
 			continue;
-		ret = of_sink(d, s, s->ops->drop(s, &drop));
+		if (s && s->out.live)
+			ret = of_sink(d, s, s->ops->drop(s, &drop));
+		if (ret == 0)
+			ret = tell_own_drops(d, (uint32_t)i, &drop);
 	}
 	return ret;
 }
@@ -725,8 +777,10 @@ static void commit_batch(struct drain *d, const struct batch *b, uint64_t number
 	for (i = 0; i < (uint32_t)d->sink_count; i++)
 		fresh->length[d->sinks[i].ops->kind] = d->sinks[i].out.length;
 	fresh->next_id = d->env.next_id;
-	if (s && s->out.live)
-		memcpy(fresh->reported, d->env.dropped, sizeof(fresh->reported));
+	for (i = 0; i < POOL_SRC_COUNT; i++) {
+		if ((s && s->out.live) || own_told(d, i))
+			fresh->reported[i] = d->env.dropped[i];
+	}
 	/* release: whoever sees the number sees the lengths */
 	atomic_store_explicit(&head->committed, number, memory_order_release);
 	for (i = 0; i < b->count; i++) {

@@ -5,10 +5,11 @@
 #include <errno.h>
 #include <string.h>
 
-extern const struct sink_ops sink_timeline_pb, sink_timeline_json, sink_timeline_ext, sink_markers;
+extern const struct sink_ops sink_timeline_pb, sink_timeline_json, sink_timeline_ext, sink_markers, sink_io_pb,
+	sink_io_json;
 
 const struct sink_ops *const sink_table[] = {
-	&sink_timeline_pb, &sink_timeline_json, &sink_timeline_ext, &sink_markers, NULL,
+	&sink_timeline_pb, &sink_timeline_json, &sink_timeline_ext, &sink_markers, &sink_io_pb, &sink_io_json, NULL,
 };
 
 const char *sink_source_name(enum pool_source source)

@@ -73,6 +73,10 @@ struct sink_ops {
 	int (*thread)(struct sink *s, const struct sink_rec *rec); /* first record of this (pid, tid, comm) */
 	int (*clocks)(struct sink *s, const struct clock_snapshot *clocks); /* every 60 s */
 	int (*drop)(struct sink *s, const struct msg_drop *drop);
+	/* a file that can be read alone tells these too, of its own records; may be NULL */
+	int (*own_thread)(struct sink *s, const struct sink_rec *rec);
+	int (*own_drop)(struct sink *s, const struct msg_drop *drop);
+	uint32_t sources; /* bit 1 << enum pool_source whose drops own_drop is told */
 	/* after a batch was committed: sidecars; NULL = nothing. Errors are reported by the drain, not fatal */
 	int (*settled)(struct sink *s);
 	size_t state_bytes; /* of sink.state, at most SINK_STATE */

@@ -10,6 +10,8 @@
 #define PB_i64(w, number, value) pb_nonzero(w, number, (uint64_t)(value))
 #define PB_s64(w, number, value) pb_nonzero(w, number, pb_zigzag(value))
 #define PB_boolean(w, number, value) pb_nonzero(w, number, value)
+#define PB_stage_name(w, number, value) pb_nonzero(w, number, value)
+#define PB_io_name(w, number, value) pb_nonzero(w, number, value)
 #define PB_str(w, number, value) pb_text(w, number, &(value))
 #define PB_bytes(w, number, value) pb_text(w, number, &(value))
 
@@ -25,11 +27,52 @@ static void pb_text(struct pb_writer *w, uint32_t number, const struct msg_text 
 		pb_bytes(w, number, text->at, text->bytes);
 }
 
+static void json_enum(struct json_writer *w, const char *name)
+{
+	json_text(w, name, strlen(name));
+}
+
+const char *stage_type_name(uint32_t type)
+{
+	static const char *const names[STAGE_COUNT] = {
+		[STAGE_UNKNOWN] = "STAGE_UNKNOWN",
+		[STAGE_DATALOADER] = "STAGE_DATALOADER",
+		[STAGE_FORWARD] = "STAGE_FORWARD",
+		[STAGE_BACKWARD] = "STAGE_BACKWARD",
+		[STAGE_SYNCHRONIZATION] = "STAGE_SYNCHRONIZATION",
+		[STAGE_GC] = "STAGE_GC",
+		[STAGE_OPTIMIZER] = "STAGE_OPTIMIZER",
+		[STAGE_CHECKPOINT] = "STAGE_CHECKPOINT",
+		[STAGE_COMM] = "STAGE_COMM",
+	};
+
+	return names[type < STAGE_COUNT ? type : STAGE_UNKNOWN];
+}
+
+#define IO_TYPE_NAME(number, name, text) [number] = "IO_" #name,
+#define IO_TYPE_TEXT(number, name, text) [number] = text,
+
+const char *io_type_name(uint32_t type)
+{
+	static const char *const names[IO_TYPE_COUNT] = { IO_TYPES(IO_TYPE_NAME) };
+
+	return names[type < IO_TYPE_COUNT ? type : IO_UNKNOWN];
+}
+
+const char *io_type_text(uint32_t type)
+{
+	static const char *const texts[IO_TYPE_COUNT] = { IO_TYPES(IO_TYPE_TEXT) };
+
+	return texts[type < IO_TYPE_COUNT ? type : IO_UNKNOWN];
+}
+
 #define GET_u32(f, to) ((to) = (uint32_t)(f)->value)
 #define GET_u64(f, to) ((to) = (f)->value)
 #define GET_i64(f, to) ((to) = (int64_t)(f)->value)
 #define GET_s64(f, to) ((to) = pb_unzigzag((f)->value))
 #define GET_boolean(f, to) ((to) = (f)->value != 0)
+#define GET_stage_name(f, to) ((to) = (uint32_t)(f)->value)
+#define GET_io_name(f, to) ((to) = (uint32_t)(f)->value)
 #define GET_str(f, to) ((to) = (struct msg_text){ (const char *)(f)->data, (f)->bytes })
 #define GET_bytes(f, to) GET_str(f, to)
 #define WIRE_u32 PB_VARINT
@@ -37,6 +80,8 @@ static void pb_text(struct pb_writer *w, uint32_t number, const struct msg_text 
 #define WIRE_i64 PB_VARINT
 #define WIRE_s64 PB_VARINT
 #define WIRE_boolean PB_VARINT
+#define WIRE_stage_name PB_VARINT
+#define WIRE_io_name PB_VARINT
 #define WIRE_str PB_BYTES
 #define WIRE_bytes PB_BYTES
 
@@ -45,6 +90,8 @@ static void pb_text(struct pb_writer *w, uint32_t number, const struct msg_text 
 #define JSON_i64(w, value) json_i64(w, value)
 #define JSON_s64(w, value) json_i64(w, value)
 #define JSON_boolean(w, value) json_bool(w, value)
+#define JSON_stage_name(w, value) json_enum(w, stage_type_name(value))
+#define JSON_io_name(w, value) json_enum(w, io_type_name(value))
 #define JSON_str(w, value) json_text(w, (value).at, (value).bytes)
 #define JSON_bytes(w, value) json_text(w, (value).at, (value).bytes)
 #define HAS_u32(value) ((value) != 0)
@@ -52,6 +99,8 @@ static void pb_text(struct pb_writer *w, uint32_t number, const struct msg_text 
 #define HAS_i64(value) ((value) != 0)
 #define HAS_s64(value) ((value) != 0)
 #define HAS_boolean(value) (value)
+#define HAS_stage_name(value) ((value) != 0)
+#define HAS_io_name(value) ((value) != 0)
 #define HAS_str(value) ((value).bytes != 0)
 #define HAS_bytes(value) ((value).bytes != 0)
 

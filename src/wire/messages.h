@@ -42,13 +42,16 @@ static inline struct msg_text msg_text(const char *text)
 	X(step, FIELDS_STEP)         \
 	X(note, FIELDS_NOTE)         \
 	X(thread, FIELDS_THREAD)     \
-	X(pytorch, FIELDS_PYTORCH)
+	X(pytorch, FIELDS_PYTORCH)   \
+	X(io, FIELDS_IO)
 
 #define MSG_CTYPE_u32 uint32_t
 #define MSG_CTYPE_u64 uint64_t
 #define MSG_CTYPE_i64 int64_t
 #define MSG_CTYPE_s64 int64_t
 #define MSG_CTYPE_boolean bool
+#define MSG_CTYPE_stage_name uint32_t /* enums: numbers in protobuf, names in JSON */
+#define MSG_CTYPE_io_name uint32_t
 #define MSG_CTYPE_str struct msg_text
 #define MSG_CTYPE_bytes struct msg_text
 
@@ -65,11 +68,19 @@ MESSAGES(MSG_DECLARE)
 /* msg_NAME_read returns 0, or -EBADMSG when the bytes are no message (what came before the bad field is in @m then).
  * All: context thread, tool; no allocation. */
 
+/** stage_type_name, io_type_name - names of the schema's enums, "STAGE_FORWARD", "IO_READ"; the first one for others */
+const char *stage_type_name(uint32_t type);
+const char *io_type_name(uint32_t type);
+
+/** io_type_text - the call as people write it, "read". Context: any. */
+const char *io_type_text(uint32_t type);
+
 /** field numbers of what messages hold besides scalars: MSG_PYTORCH_pytorch_stages, ... */
 #define MSG_PYTORCH_NUMBER(number, message, name) MSG_PYTORCH_##name = number,
+#define MSG_IO_NUMBER(number, message, name) MSG_IO_##name = number,
 #define MSG_ORIGIN_NUMBER(number, message, name) MSG_ORIGIN_##name = number,
 enum msg_nested {
-	REPEATED_PYTORCH(MSG_PYTORCH_NUMBER) REPEATED_ORIGIN(MSG_ORIGIN_NUMBER)
+	REPEATED_PYTORCH(MSG_PYTORCH_NUMBER) REPEATED_ORIGIN(MSG_ORIGIN_NUMBER) REPEATED_IO(MSG_IO_NUMBER)
 		MSG_STAGE_stack_frames = 5, /* repeated string */
 	MSG_STAGE_gc_debug = 6
 };

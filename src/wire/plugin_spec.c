@@ -34,7 +34,9 @@ static const struct param_spec mspti_params[] = {
 
 static const struct param_spec io_params[] = {
 	{ "min_us", PARAM_U64, "0", NULL, "min_us=<us>", "Keep only calls that took at least this long" },
-	{ "path", PARAM_TEXT, NULL, NULL, "path=<prefix>", "Keep only files whose path begins with this" },
+	{ "path", PARAM_TEXT, NULL, NULL, "path=<glob>",
+	  "Keep only files whose path matches (*, ?, [...]; a plain path: it and what is below)" },
+	{ "rank", PARAM_CPU_LIST, NULL, NULL, "rank=<list>", "Record on these ranks only, for example 0-3,8" },
 	{ .type = PARAM_END },
 };
 

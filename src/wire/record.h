@@ -40,6 +40,7 @@ enum rec_type {
 	REC_COMM_SUM, /* one step's calls of one operation and group */
 	REC_GC,
 	REC_NOTE, /* text for people: back-offs, renumbering, what was given up */
+	REC_IO, /* one I/O call */
 	REC_TYPES
 };
 
@@ -135,6 +136,62 @@ struct rec_note {
 	uint32_t reserved;
 };
 
+/** enum io_type - IOType of the schema; 18.. are ours. X(number, NAME, what people read) */
+#define IO_TYPES(X)                   \
+	X(0, UNKNOWN, "unknown")      \
+	X(1, READ, "read")            \
+	X(2, WRITE, "write")          \
+	X(3, FREAD, "fread")          \
+	X(4, FWRITE, "fwrite")        \
+	X(5, FOPEN, "fopen")          \
+	X(6, FCLOSE, "fclose")        \
+	X(7, FFLUSH, "fflush")        \
+	X(8, REMOVE, "remove")        \
+	X(9, RENAME, "rename")        \
+	X(10, OPEN, "open")           \
+	X(11, CLOSE, "close")         \
+	X(12, FSYNC, "fsync")         \
+	X(13, MKDIR, "mkdir")         \
+	X(14, RMDIR, "rmdir")         \
+	X(15, UNLINK, "unlink")       \
+	X(16, OPENDIR, "opendir")     \
+	X(17, CLOSEDIR, "closedir")   \
+	X(18, PREAD, "pread")         \
+	X(19, PWRITE, "pwrite")       \
+	X(20, READV, "readv")         \
+	X(21, WRITEV, "writev")       \
+	X(22, PREADV, "preadv")       \
+	X(23, PWRITEV, "pwritev")     \
+	X(24, FDATASYNC, "fdatasync") \
+	X(25, CONNECT, "connect")     \
+	X(26, ACCEPT, "accept")       \
+	X(27, SEND, "send")           \
+	X(28, RECV, "recv")           \
+	X(29, SENDTO, "sendto")       \
+	X(30, RECVFROM, "recvfrom")   \
+	X(31, SENDMSG, "sendmsg")     \
+	X(32, RECVMSG, "recvmsg")
+#define IO_TYPE_ID(number, name, text) IO_##name = number,
+enum io_type { IO_TYPES(IO_TYPE_ID) IO_TYPE_COUNT };
+
+#define IO_SOCKET 1u /* flags of rec_io: the text is a peer, not a path */
+#define IO_TEXT_MAX 240u /* bytes of the text; of a longer path its end */
+
+struct rec_io {
+	struct rec_head head;
+	uint64_t begin_ns;
+	uint64_t dur_ns;
+	int64_t bytes; /* moved, or the descriptor that was opened, 0, or -errno */
+	int64_t offset; /* -1 = the file's position, or none */
+	uint32_t stage_id;
+	int32_t fd; /* -1 = none */
+	uint8_t type; /* enum io_type */
+	uint8_t stage; /* enum stage_type */
+	uint8_t flags; /* IO_SOCKET */
+	uint8_t text_bytes;
+	char text[]; /* path or peer as known, not terminated; the record's end is padded */
+};
+
 /* ---- messages of the files: F(number, type, name, json) ------------------------------------------------------------
  * Types: u32 u64 i64 (varints, i64 as int64), boolean, str (UTF-8), bytes, and in REPEATED lists M(number, message, name).
  * A zero or empty field is left out, as proto3 does. */
@@ -224,6 +281,35 @@ struct rec_note {
 	F(1, u32, pid, "pid") \
 	F(2, u32, tid, "tid") \
 	F(3, str, comm, "comm")
+
+/* In bytes the descriptor of a successful open counts as 0. */
+#define FIELDS_IO(F)                                                                           \
+	F(1, u64, start_us, "start_us")                                                        \
+	F(2, u64, dur, "dur") /* us */                                                         \
+	F(3, u32, stage_id, "stage_id")                                                        \
+	F(4, stage_name, stage_type, "stage_type")                                             \
+	F(5, io_name, io_type, "io_type")                                                      \
+	F(6, u32, rank, "rank")                                                                \
+	F(7, bytes, file_name, "file_name")                                                    \
+	F(20, u64, start_ns, "start_ns")                                                       \
+	F(21, u64, dur_ns, "dur_ns")                                                           \
+	F(22, u32, step, "step")                                                               \
+	F(23, s64, bytes, "bytes") /* moved, or -errno */                                      \
+	F(24, u64, offset, "offset") /* where the call says it (pread, ...) */                 \
+	F(25, str, peer, "peer") /* of a socket: address:port, unix:path, socket:[inode] */    \
+	F(26, u32, pid, "pid") /* 0 = Origin's */                                              \
+	F(27, u32, tid, "tid") /* 0 = the main thread */                                       \
+	F(28, u32, fd, "fd") /* 1 + descriptor, 0 = none */                                    \
+	F(29, boolean, worker, "worker") /* recorded in a forked child (data loader worker) */ \
+	F(30, boolean, is_socket, "is_socket")
+
+/* Top level of io_trace files: repeated IOEntry, then who wrote it, drops, notes and thread names. */
+#define REPEATED_IO(M)         \
+	M(1, io, IO_entries)   \
+	M(32, note, notes)     \
+	M(33, thread, threads) \
+	M(100, origin, origin) \
+	M(101, drop, drops)
 
 #define FIELDS_PYTORCH(F)             \
 	F(2, u32, rank, "rank")       \

@@ -269,19 +269,27 @@ static bool store(const struct object *object, void **slot, void *value)
 	return true;
 }
 
+static bool belongs(const struct got_want *want, const struct object *object)
+{
+	uintptr_t only = (uintptr_t)want->only;
+
+	return !want->off && (!only || (only >= object->base && only < object->end));
+}
+
 static void patch_slot(struct pass *pass, const struct object *object, const struct got_want *want, void **slot)
 {
 	void *held = __atomic_load_n(slot, __ATOMIC_ACQUIRE);
-	void *to = pass->install ? want->wrapper : want->real;
+	bool install = pass->install && belongs(want, object);
+	void *to = install ? want->wrapper : want->real;
 	/* a slot that was never called through still points into its own object, to the code that binds it */
 	bool unbound = (uintptr_t)held >= object->base && (uintptr_t)held < object->end;
 
 	if (held == to) {
-		pass->now.already++;
+		pass->now.already += install || !pass->install;
 		return;
 	}
-	if (pass->install ? held != want->real && !unbound : held != want->wrapper) {
-		pass->now.foreign += pass->install;
+	if (install ? held != want->real && !unbound : held != want->wrapper) {
+		pass->now.foreign += install;
 		return;
 	}
 	if (store(object, slot, to))

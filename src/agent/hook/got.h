@@ -22,6 +22,8 @@ struct got_want {
 	const char *version; /* symbol version that the caller must ask for; NULL = any */
 	void *wrapper; /* what the slots shall hold */
 	void *real; /* what they hold otherwise; got_resolve() fills it */
+	bool off; /* wanted no more: real goes back into the slots, also in a pass that installs others */
+	const void *only; /* an address: the wrapper belongs into the object that holds it alone; NULL = into all */
 };
 
 /** struct got_count - what a pass did, summed over objects */

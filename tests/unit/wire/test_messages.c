@@ -52,6 +52,7 @@ struct listed {
 MESSAGES(LIST)
 static const struct listed nested_origin[] = { REPEATED_ORIGIN(NESTED){ 0 } };
 static const struct listed nested_pytorch[] = { REPEATED_PYTORCH(NESTED){ 0 } };
+static const struct listed nested_io[] = { REPEATED_IO(NESTED){ 0 } };
 static const struct listed nested_stage[] = { { MSG_STAGE_stack_frames, "stack_frames", "str" },
 					      { MSG_STAGE_gc_debug, "gc_debug", "message" },
 					      { 0 } };
@@ -70,6 +71,8 @@ static const struct {
 	{ "Note", { list_note } },
 	{ "Thread", { list_thread } },
 	{ "Pytorch", { list_pytorch, nested_pytorch } },
+	{ "IOEntry", { list_io } },
+	{ "IO", { nested_io } },
 };
 
 /* FieldDescriptorProto.Type of a list's type name */
@@ -78,8 +81,8 @@ static uint64_t type_number(const char *type)
 	static const struct {
 		const char *name;
 		uint64_t number;
-	} types[] = { { "u32", 13 }, { "u64", 4 },    { "i64", 3 },	{ "s64", 18 },
-		      { "str", 9 },  { "bytes", 12 }, { "boolean", 8 }, { "message", 11 } };
+	} types[] = { { "u32", 13 },	 { "u64", 4 }, { "i64", 3 },	{ "s64", 18 },	  { "stage_name", 14 },
+		      { "io_name", 14 }, { "str", 9 }, { "bytes", 12 }, { "boolean", 8 }, { "message", 11 } };
 
 	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
 		if (!strcmp(types[i].name, type))
@@ -196,6 +199,10 @@ static const char letters[300] = "\xff\x00 some text, not all of it UTF-8 \xe2\x
 #define FILL_u32(to) (to) = (uint32_t)next_random()
 #define FILL_u64(to) (to) = next_random()
 #define FILL_i64(to) (to) = (int64_t)next_random() - 77
+#define FILL_s64(to) FILL_i64(to)
+#define FILL_stage_name(to) FILL_u32(to)
+#define FILL_io_name(to) FILL_u32(to)
+#define FILL_bytes(to) FILL_str(to)
 #define FILL_boolean(to) (to) = next_random() & 1
 #define FILL_str(to)                                     \
 	(to) = (struct msg_text)                         \
@@ -205,6 +212,10 @@ static const char letters[300] = "\xff\x00 some text, not all of it UTF-8 \xe2\x
 #define SAME_u32(a, b) assert_int_equal(a, b)
 #define SAME_u64(a, b) assert_int_equal(a, b)
 #define SAME_i64(a, b) assert_int_equal(a, b)
+#define SAME_s64(a, b) assert_int_equal(a, b)
+#define SAME_stage_name(a, b) assert_int_equal(a, b)
+#define SAME_io_name(a, b) assert_int_equal(a, b)
+#define SAME_bytes(a, b) SAME_str(a, b)
 #define SAME_boolean(a, b) assert_int_equal(a, b)
 #define SAME_str(a, b)                          \
 	assert_int_equal((a).bytes, (b).bytes); \
