@@ -159,7 +159,7 @@ static const void *address(uintptr_t base, ElfW(Addr) value)
 
 static bool read_tables(uintptr_t base, const ElfW(Dyn) * dyn, struct tables *t)
 {
-	size_t plt_bytes = 0, rela_bytes = 0;
+	size_t plt_bytes = 0, rela_bytes = 0, relative = 0;
 
 	*t = (struct tables){ 0 };
 	for (; dyn->d_tag != DT_NULL; dyn++) {
@@ -189,6 +189,9 @@ static bool read_tables(uintptr_t base, const ElfW(Dyn) * dyn, struct tables *t)
 		case DT_RELASZ:
 			rela_bytes = dyn->d_un.d_val;
 			break;
+		case DT_RELACOUNT:
+			relative = dyn->d_un.d_val;
+			break;
 		case DT_VERSYM:
 			t->versym = address(base, dyn->d_un.d_ptr);
 			break;
@@ -204,6 +207,11 @@ static bool read_tables(uintptr_t base, const ElfW(Dyn) * dyn, struct tables *t)
 	}
 	t->plt_count = t->plt ? plt_bytes / sizeof(*t->plt) : 0;
 	t->rela_count = t->rela ? rela_bytes / sizeof(*t->rela) : 0;
+	/* relocations without a symbol come first, and are nearly all of a large library's */
+	if (relative <= t->rela_count) {
+		t->rela += relative;
+		t->rela_count -= relative;
+	}
 	return t->symbols && t->strings;
 }
 
