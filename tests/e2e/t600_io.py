@@ -266,6 +266,11 @@ def test_totals_are_strace_s():
                       "-p", str(host.process.pid)])
     h.wait_for(lambda: os.path.exists(log) and "TracerPid:\t0" not in h.read_file("/proc/%d/status" % host.process.pid),
                what="strace")
+
+    def traced():
+        host.do("nothing")
+        return "done" in h.read_file(log)
+    h.wait_for(traced, what="the first traced call")
     host.enable()
     for _ in range(5):
         host.do("work")
