@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 
 def timed(args, **more):
@@ -33,6 +34,7 @@ def timed(args, **more):
 
 def record(args, backend, name, seconds, pairs):
     load = subprocess.Popen([args.bench, "load", str(seconds + 2), str(pairs)])
+    time.sleep(0.5)
     timed([args.systrace, "record", "--backend=" + backend, "--sched", "--irq", "--bf_size=600000",
            "--record_time=%d" % seconds, "--output=" + name], stdout=subprocess.PIPE)
     load.wait()
@@ -66,7 +68,7 @@ def measure(args):
         seconds, events = 2, 0
         while events < args.events:
             events = record(args, backend, name, seconds, 4)
-            seconds = max(seconds + 1, int(1.2 * seconds * args.events / max(events, 1)))
+            seconds += 1
         print("%s: %d events, %.1f MB" % (name, events, os.path.getsize(name) / 1e6), flush=True)
     print("%-34s %9s %12s %10s %8s" % ("", "cpu s", "events/s", "input MB/s", "peak MiB"))
     for mode in ("read", "states"):

@@ -500,6 +500,7 @@ static int on_wakeup(struct sched_state *m, const struct event *ev)
 	struct task *task = task_get(m, (int32_t)arg_i64(ev, WAKE_PID));
 	const struct task *waker;
 	bool fresh = ev->name == m->keys.name[KNOWN_WAKEUP_NEW];
+	int ret;
 
 	if (!task)
 		return -ENOMEM;
@@ -523,10 +524,9 @@ static int on_wakeup(struct sched_state *m, const struct event *ev)
 		heard(m, task, arg_name(ev, WAKE_COMM));
 	task->wake_ns = ev->t_ns;
 	task->prio = (int32_t)arg_i64(ev, WAKE_PRIO);
-	if (set_state(m, task, TASK_RUNNABLE, ev->t_ns, (int32_t)arg_i64(ev, WAKE_CPU), 0, fresh ? SPAN_NEW_TASK : 0))
-		return -ENOMEM;
+	ret = set_state(m, task, TASK_RUNNABLE, ev->t_ns, (int32_t)arg_i64(ev, WAKE_CPU), 0, fresh ? SPAN_NEW_TASK : 0);
 	heard(m, task, arg_name(ev, WAKE_COMM));
-	return 0;
+	return ret;
 }
 
 static int on_task(struct sched_state *m, const struct event *ev)

@@ -255,6 +255,13 @@ def bad_input_ends_in_words():
     if os.path.exists("/dev/full"):
         result = convert("--input=t.txt", "--format=json", "--output=/dev/full")
         check(result.status == 1 and "No space" in result.err, result.err)
+        # so much that it shows while states end, not only at the end of the file
+        fresh("long.txt", HEAD + "".join(
+            switch(1 + i / 1e4, 0, APP, "S", IDLE) +
+            line("<idle>", 0, 0, 1.00001 + i / 1e4, "sched_wakeup", "comm=a b:c pid=100 prio=120 target_cpu=000") +
+            switch(1.00002 + i / 1e4, 0, IDLE, "R", APP) for i in range(9000)))
+        result = convert("--input=long.txt", "--format=json", "--output=/dev/full")
+        check(result.status == 1 and "No space" in result.err, result.err)
 
 
 require(SYSTRACE)
