@@ -128,7 +128,7 @@ static struct fsink *db_open(struct fview *view, const char *path, struct st_err
 	}
 	if (run(db,
 		"PRAGMA page_size = 4096; PRAGMA encoding = 'UTF-8'; PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;"
-		"PRAGMA locking_mode = EXCLUSIVE; PRAGMA cache_size = -8192; PRAGMA threads = 1; PRAGMA temp_store = FILE;"
+		"PRAGMA locking_mode = EXCLUSIVE; PRAGMA cache_size = -8192; PRAGMA temp_store = FILE;"
 		"BEGIN",
 		err) ||
 	    run(db, schema, err))
