@@ -626,6 +626,8 @@ int localize_judge(struct localize *loc, struct loc_result *result)
 		return ret;
 	stamp_findings(loc);
 	ret = loc->options.judge ? 0 : decide(loc, result);
+	if (!ret)
+		ret = loc_what_if(loc);
 	if (ret < 0)
 		return ret;
 	result->findings = loc->findings;

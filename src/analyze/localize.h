@@ -105,6 +105,9 @@ struct loc_finding {
 	int64_t onset_ns; /* wall clock of onset_step's begin on that rank */
 	double lost_ms; /* per slow step */
 	double share; /* lost_ms / the step's time */
+	double saved_ms; /* what-if: the job's time from onset to last_step less, were only this rank as quick as its peers */
+	double saved_share; /* of the job's time in these steps */
+	double cost_ms; /* the same with all other findings cured already: what orders the findings */
 	double last_share; /* share of the slow steps in which this rank came last in its group */
 	unsigned level; /* 1 within its group, 2 its whole group against others, 0 not compared */
 	uint32_t op; /* name id of the operation, 0 = stage */

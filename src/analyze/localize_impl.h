@@ -44,7 +44,7 @@ struct loc_rank {
 	uint32_t inner; /* group it meets most often, 0 = none */
 	uint32_t inner_op;
 	uint64_t inner_meets;
-	uint32_t class_root; /* index of a rank of the same class */
+	uint32_t class_root; /* ranks of the same work have the same number (own time was judged) */
 	uint64_t progress; /* aligned index of the last op begun, plus 1 */
 	uint32_t pending; /* group of an op that did not end */
 	int64_t last_ns;
@@ -109,6 +109,8 @@ int loc_judge_stages(struct localize *loc);
 int loc_judge_groups(struct localize *loc);
 int loc_judge_links(struct localize *loc);
 int loc_judge_hang(struct localize *loc);
+/* cost of each finding, and their order by it; 0 or -ENOMEM */
+int loc_what_if(struct localize *loc);
 /* 1 and @reason when the job as a whole became slow, 0 if not, -ENOMEM */
 int loc_judge_whole(const struct localize *loc, char *reason, size_t room);
 

@@ -21,14 +21,21 @@ struct feeding {
 	struct rank_steps reference; /* of the first rank that has steps, for those found in markers */
 	uint32_t domain; /* configured group of the rank, 0 = none */
 	uint32_t key_group, key_count, key_id;
+	uint32_t last_name; /* whether it is pairwise is asked for each call */
+	bool last_pairwise;
 	int64_t last_ns;
 };
 
-static bool is_pairwise(const struct feeding *f, uint32_t name)
+static bool is_pairwise(struct feeding *f, uint32_t name)
 {
-	const char *text = ev_text(f->records->session, name);
+	const char *text;
 
-	return op_family_p2p(op_family_of(text, strlen(text)));
+	if (name != f->last_name) {
+		text = ev_text(f->records->session, name);
+		f->last_name = name;
+		f->last_pairwise = op_family_p2p(op_family_of(text, strlen(text)));
+	}
+	return f->last_pairwise;
 }
 
 static int feed_stage(struct feeding *f, const struct rank_step *step, enum loc_kind kind, double ms)

@@ -328,6 +328,16 @@ static int lay_scale(struct localize *loc)
 	return 0;
 }
 
+/* For what comes after the judges */
+static void keep_classes(const struct localize *loc, const struct teams *teams)
+{
+	size_t k, m;
+
+	for (k = 0; k < teams->count; k++)
+		for (m = 0; m < teams->list[k].count; m++)
+			loc->ranks[teams->list[k].members[m]]->class_root = teams->list[k].class_of;
+}
+
 int loc_judge_compute(struct localize *loc)
 {
 	struct teams teams;
@@ -339,6 +349,7 @@ int loc_judge_compute(struct localize *loc)
 	if (ret < 0)
 		return ret;
 	link_classes(loc, &teams);
+	keep_classes(loc, &teams);
 	ret = lay_scale(loc);
 	if (!ret)
 		ret = judge_in_groups(loc, &teams);

@@ -333,6 +333,11 @@ static json_t *finding_json(const struct writing *w, const struct loc_finding *f
 	json_object_set_new(entry, "detected_step", json_integer(f->detected_step));
 	json_object_set_new(entry, "last_step", json_integer(f->last_step));
 	json_object_set_new(entry, "slowdown", rounded(f->share < 1 ? 1 / (1 - f->share) : 1, 0.001));
+	if (f->kind != LOC_HANG)
+		json_object_set_new(entry, "what_if",
+				    json_pack("{s:o, s:o, s:o}", "saved_seconds", rounded(f->saved_ms / 1000, 0.001),
+					      "saved_share", rounded(f->saved_share, 0.0001), "cost_seconds",
+					      rounded(f->cost_ms / 1000, 0.001)));
 	json_object_set_new(entry, "evidence", evidence);
 	return entry;
 }
@@ -465,6 +470,11 @@ static void finding_words(FILE *out, const struct localize *loc, const struct lo
 		fprintf(out, " Its whole group of %zu is slow.", count);
 	if (f->kind == LOC_COMM)
 		fprintf(out, " The operation is %s.", ev_text(session, f->op));
+	if (f->saved_ms > 0)
+		fprintf(out, " Without it the job would have been %.1f s (%.1f %%) faster in these steps.",
+			f->saved_ms / 1000, 100 * f->saved_share);
+	else if (f->cost_ms > 0)
+		fprintf(out, " It alone would cost %.1f s; another finding hides that.", f->cost_ms / 1000);
 	fputc('\n', out);
 }
 

@@ -3,6 +3,7 @@
  * `systrace collect`: bring what jobs wrote below SYSTRACE_LOCAL_PATH to their dump path (spool/collect does the work).
  * Runs outside the job, so that a remote file system can take its time. Root becomes the owner of the local directory.
  */
+#include "cli/become.h"
 #include "cli/command.h"
 
 #include "spool/collect.h"
@@ -12,7 +13,6 @@
 #include "wire/json.h"
 
 #include <errno.h>
-#include <grp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -91,6 +91,7 @@ static const char *place(const struct options *opts, const char *option, enum en
 /* Nothing that a job left is touched with root's rights. */
 static int become_owner(const char *from)
 {
+	struct st_err err;
 	struct stat st;
 
 	if (geteuid() != 0)
@@ -99,9 +100,8 @@ static int become_owner(const char *from)
 		return cmd_error("cannot open %s: %s", from, errno ? strerror(errno) : "not a directory");
 	if (st.st_uid == 0)
 		return CMD_OK;
-	if (setgroups(0, NULL) || setresgid(st.st_gid, st.st_gid, st.st_gid) ||
-	    setresuid(st.st_uid, st.st_uid, st.st_uid))
-		return cmd_error("cannot become uid %u: %s", (unsigned int)st.st_uid, strerror(errno));
+	if (become_user(st.st_uid, st.st_gid, &err) < 0)
+		return cmd_error("%s", err.text);
 	return CMD_OK;
 }
 

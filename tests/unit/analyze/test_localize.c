@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <math.h>
 #include <string.h>
 
 #define MS 1000000
@@ -314,10 +315,30 @@ static void test_missing_ranks_are_named(void **state)
 	localize_free(loc);
 }
 
+/* 12 calls of 50 and 5 ms in turn: 30 % more of them are 99 ms a step, for all who wait */
+static void test_what_a_finding_costs(void **state)
+{
+	struct job job = healthy;
+	struct loc_result result;
+	struct localize *loc;
+	double steps;
+
+	job.late = 2;
+	job.compute_factor = 1.3;
+	loc = run(&job, &result);
+	steps = result.findings[0].last_step - result.findings[0].onset_step + 1;
+	assert_int_equal(result.findings_count, 1);
+	assert_true(fabs(result.findings[0].saved_ms / steps - 99) < 3);
+	assert_true(fabs(result.findings[0].cost_ms - result.findings[0].saved_ms) < 1);
+	assert_true(fabs(result.findings[0].saved_share - 99. / (10 + 12 + 330 + 99)) < 0.02);
+	localize_free(loc);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_healthy_job_accuses_nobody),
+		cmocka_unit_test(test_what_a_finding_costs),
 		cmocka_unit_test(test_slow_compute),
 		cmocka_unit_test(test_two_ranks),
 		cmocka_unit_test(test_slow_from_the_start),
