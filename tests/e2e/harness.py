@@ -259,6 +259,8 @@ def mount(*words):
     done = subprocess.run(["mount", *map(str, words)], stderr=subprocess.PIPE)
     if done.returncode != 0:
         skip("cannot mount: %s" % done.stderr.decode().strip())
+    # before the directory below it is removed
+    atexit.register(subprocess.run, ["umount", "-l", str(words[-1])], stderr=subprocess.DEVNULL)
 
 
 FULL = bool(os.environ.get("ST_FULL"))  # the long form of a test
