@@ -5,6 +5,7 @@
  */
 #include "analyze/diagnose.h"
 #include "analyze/debug_files.h"
+#include "analyze/evidence.h"
 #include "analyze/localize_input.h"
 
 #include <errno.h>
@@ -93,7 +94,8 @@ int diagnose_ranks(struct diagnosis *d, struct st_err *err)
 		also.documented = d->documented;
 	}
 	d->loc = localize_new(&d->options);
-	if (!d->loc || localize_feed(d->loc, d->records, &also) < 0 || localize_judge(d->loc, &d->ranks) < 0)
+	if (!d->loc || localize_feed(d->loc, d->records, &also) < 0 || localize_judge(d->loc, &d->ranks) < 0 ||
+	    evidence_find(d->loc, &d->ranks, d->records) < 0)
 		return err_set(err, -ENOMEM, "out of memory");
 	return 0;
 }

@@ -95,6 +95,15 @@ int loc_rank_sum(struct loc_rank *rank, const struct loc_sum *sum);
 int loc_rank_op(struct loc_rank *rank, const struct loc_op *op);
 int loc_rank_done(struct loc_rank *rank);
 
+/** struct loc_source - what another layer recorded of a rank beyond its peers */
+struct loc_source {
+	const char *name; /* literal: gc, forward, ... */
+	double ms; /* per step, more than the peers */
+	double share; /* of the lost time */
+};
+
+#define LOC_SOURCES 8
+
 /** struct loc_finding - one rank that is to blame */
 struct loc_finding {
 	int32_t rank;
@@ -113,6 +122,10 @@ struct loc_finding {
 	uint32_t op; /* name id of the operation, 0 = stage */
 	uint32_t group; /* name id, 0 = compared with all ranks */
 	uint32_t kpi; /* name id of the observation point (documented localiser), 0 = told by kind and op */
+	struct loc_source sources[LOC_SOURCES]; /* evidence_find(): largest share first */
+	size_t sources_count;
+	const char *cause; /* literal: a source that explains most of it; NULL = cannot tell */
+	const char *next; /* literal: the command that would record more, NULL = not asked for */
 	bool in_time; /* found in the rank's own history, not by comparison */
 };
 

@@ -312,6 +312,26 @@ static json_t *device_json(const struct writing *w, int32_t rank, const struct l
 			 kpi_json(w, rank, like ? like->kind : LOC_COMPUTE), "relaIds", peers, "omittedDevices");
 }
 
+/* What explains it; a cause only where one source explains most of the loss, else what to switch on */
+static void put_sources(json_t *evidence, const struct loc_finding *f)
+{
+	json_t *list = json_array();
+	size_t i;
+
+	if (!f->next) {
+		json_decref(list);
+		return;
+	}
+	for (i = 0; i < f->sources_count; i++)
+		json_array_append_new(list, json_pack("{s:s, s:o, s:o}", "source", f->sources[i].name,
+						      "seconds_per_step", rounded(f->sources[i].ms / 1000, 0.0001),
+						      "share", rounded(f->sources[i].share, 0.001)));
+	json_object_set_new(evidence, "sources", list);
+	json_object_set_new(evidence, "cause", json_string(f->cause ? f->cause : "cannot tell"));
+	if (!f->cause)
+		json_object_set_new(evidence, "next", json_string(f->next));
+}
+
 static json_t *finding_json(const struct writing *w, const struct loc_finding *f)
 {
 	json_t *entry = device_json(w, f->rank, f, peers_json(w->loc, f->rank, f->group));
@@ -338,6 +358,7 @@ static json_t *finding_json(const struct writing *w, const struct loc_finding *f
 				    json_pack("{s:o, s:o, s:o}", "saved_seconds", rounded(f->saved_ms / 1000, 0.001),
 					      "saved_share", rounded(f->saved_share, 0.0001), "cost_seconds",
 					      rounded(f->cost_ms / 1000, 0.001)));
+	put_sources(evidence, f);
 	json_object_set_new(entry, "evidence", evidence);
 	return entry;
 }
@@ -476,6 +497,12 @@ static void finding_words(FILE *out, const struct localize *loc, const struct lo
 	else if (f->cost_ms > 0)
 		fprintf(out, " It alone would cost %.1f s; another finding hides that.", f->cost_ms / 1000);
 	fputc('\n', out);
+	if (f->cause)
+		fprintf(out, "  Cause: %s, %.0f %% of what is lost.\n", f->cause, 100 * f->sources[0].share);
+	else if (f->sources_count)
+		fprintf(out, "  Most of it lies in %s; for the cause: %s\n", f->sources[0].name, f->next);
+	else if (f->next)
+		fprintf(out, "  Nothing recorded tells why; next: %s\n", f->next);
 }
 
 void localize_words(FILE *out, const struct localize *loc, const struct loc_result *result,

@@ -162,6 +162,25 @@ def test_markers_alone():
     h.check_equal(got["verdict"], "healthy", "a healthy job")
 
 
+def test_evidence():
+    """Garbage collection that explains the loss is named; without it the answer is what to switch on."""
+    source = job(h.tmpdir(), ranks=4, steps=80, late=1)
+    evidence = result("localize", source)[0]["abnormalDetail"][0]["evidence"]
+    h.check_equal((evidence["sources"], evidence["cause"]), ([], "cannot tell"), "nothing recorded")
+    h.check("sysTrace_cli enable CPU" in evidence["next"], evidence["next"])
+    path = source + "/timeline/host--00001.timeline"
+    doc = json.loads(h.read_file(path))
+    for stage in doc["pytorch_stages"][30:]:
+        begin = stage["end_us"] + 1000
+        doc["pytorch_stages"].append({"stage_id": stage["stage_id"], "stage_type": "GC", "start_us": begin,
+                                      "end_us": begin + 90000})
+    h.write_file(path, json.dumps(doc))
+    evidence = result("localize", source)[0]["abnormalDetail"][0]["evidence"]
+    h.check_equal(evidence["cause"], "gc", "cause: %s" % evidence)
+    h.check(0.8 < evidence["sources"][0]["share"] <= 1, "share: %s" % evidence)
+    h.check_equal("next" in evidence, False, "nothing more to record")
+
+
 def job_without(directory):
     job(directory, ranks=4, steps=80)
     shutil.rmtree(directory + "/timeline")
@@ -171,4 +190,4 @@ def job_without(directory):
 if __name__ == "__main__":
     h.require(h.SYSTRACE)
     h.main(test_guide_5_2_4, test_guide_5_3_4, test_healthy_accuses_nobody, test_series_plots_and_debug_files,
-           test_metric_config, test_windows, test_domains, test_rank_restarted_lacking_and_clocks, test_markers_alone)
+           test_metric_config, test_windows, test_domains, test_rank_restarted_lacking_and_clocks, test_markers_alone, test_evidence)
