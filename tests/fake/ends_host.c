@@ -560,7 +560,7 @@ static int signal_fork(void)
 	struct itimerval often = { { 0, 3000 }, { 0, 3000 } };
 	int i;
 
-	on_tiny_stack(handler_fork, 2048);
+	on_tiny_stack(handler_fork, (size_t)atoi(args[0]));
 	for (i = 0; i < 20; i++)
 		raise(SIGUSR1);
 	printf("%lu\n", caught);
