@@ -101,7 +101,7 @@ static void resolve(void)
 	void *shared;
 	size_t i;
 
-	if (resolved)
+	if (__atomic_load_n(&resolved, __ATOMIC_ACQUIRE))
 		return;
 	shared = mmap(NULL, sizeof(no_counts), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (shared != MAP_FAILED)
@@ -110,8 +110,8 @@ static void resolve(void)
 		got_resolve(&wants[i]);
 		*(void **)((char *)&hook_real + rows[i].real) = wants[i].real;
 	}
-	atomic_thread_fence(memory_order_release);
-	resolved = true;
+	/* release: whoever sees it sees what was resolved */
+	__atomic_store_n(&resolved, true, __ATOMIC_RELEASE);
 }
 
 /* Rows that serve a plugin which is on go in: everywhere, or where all of their plugins that are on are content with. */
@@ -310,7 +310,7 @@ void hook_take_out(void)
 {
 	struct st_err err;
 
-	if (!resolved)
+	if (!__atomic_load_n(&resolved, __ATOMIC_ACQUIRE))
 		return;
 	atomic_store_explicit(&wish.plugins, 0, memory_order_relaxed);
 	atomic_fetch_add_explicit(&wish.asked, 1, memory_order_release);
