@@ -123,12 +123,14 @@ static void on_signal(int sig, void (*handler)(int))
 static void put_in_handler(int sig)
 {
 	uint32_t n = atomic_fetch_add(&handler_numbers, 1); /* handlers interrupt each other, too */
+	int saved = errno;
 
 	errno = ENOTTY;
 	if (n < PUTS && put(FROM_HANDLER | n))
 		atomic_fetch_add(&from_handler, 1);
 	if (errno != ENOTTY)
 		atomic_fetch_add(&handler_errors, 1);
+	errno = saved;
 }
 
 /* A reader for the storm: hand every chunk that is not being written back, as the io thread does at a flush. */
