@@ -41,6 +41,8 @@ enum rec_type {
 	REC_GC,
 	REC_NOTE, /* text for people: back-offs, renumbering, what was given up */
 	REC_IO, /* one I/O call */
+	REC_LOCK, /* one wait for a lock, or the count of all calls of a function */
+	REC_GIL, /* a hold of the interpreter lock, a wait for it */
 	REC_TYPES
 };
 
@@ -190,6 +192,61 @@ struct rec_io {
 	uint8_t flags; /* IO_SOCKET */
 	uint8_t text_bytes;
 	char text[]; /* path or peer as known, not terminated; the record's end is padded */
+};
+
+/** enum lock_call - what was called. X(NAME, "function") */
+#define LOCK_CALLS(X)                                 \
+	X(MUTEX_LOCK, "pthread_mutex_lock")           \
+	X(MUTEX_TRYLOCK, "pthread_mutex_trylock")     \
+	X(MUTEX_TIMEDLOCK, "pthread_mutex_timedlock") \
+	X(MUTEX_CLOCKLOCK, "pthread_mutex_clocklock") \
+	X(RDLOCK, "pthread_rwlock_rdlock")            \
+	X(TRYRDLOCK, "pthread_rwlock_tryrdlock")      \
+	X(TIMEDRDLOCK, "pthread_rwlock_timedrdlock")  \
+	X(CLOCKRDLOCK, "pthread_rwlock_clockrdlock")  \
+	X(WRLOCK, "pthread_rwlock_wrlock")            \
+	X(TRYWRLOCK, "pthread_rwlock_trywrlock")      \
+	X(TIMEDWRLOCK, "pthread_rwlock_timedwrlock")  \
+	X(CLOCKWRLOCK, "pthread_rwlock_clockwrlock")  \
+	X(SPIN_LOCK, "pthread_spin_lock")             \
+	X(SPIN_TRYLOCK, "pthread_spin_trylock")       \
+	X(TIMEDJOIN, "pthread_timedjoin_np")          \
+	X(CLOCKJOIN, "pthread_clockjoin_np")          \
+	X(TRYJOIN, "pthread_tryjoin_np")              \
+	X(YIELD, "pthread_yield")                     \
+	X(SEM_WAIT, "sem_wait")                       \
+	X(SEM_TIMEDWAIT, "sem_timedwait")             \
+	X(SEM_CLOCKWAIT, "sem_clockwait")             \
+	X(SEM_TRYWAIT, "sem_trywait")                 \
+	X(COND_WAIT, "pthread_cond_wait")             \
+	X(COND_TIMEDWAIT, "pthread_cond_timedwait")   \
+	X(COND_CLOCKWAIT, "pthread_cond_clockwait")
+#define LOCK_CALL_ID(name, text) LOCK_##name,
+enum lock_call { LOCK_CALLS(LOCK_CALL_ID) LOCK_CALL_COUNT };
+
+#define LOCK_COUNTED 1u /* flags of rec_lock's head: address is the number of calls since the capture began */
+
+struct rec_lock {
+	struct rec_head head;
+	uint64_t begin_ns;
+	uint64_t dur_ns;
+	uint64_t address; /* of mutex, lock, semaphore or condition; of join the pthread_t */
+	uint64_t caller; /* return address */
+	uint32_t owner; /* tid of who held it when the wait began, 0 = unknown */
+	int32_t result; /* errno, 0 = got it */
+	uint32_t stage_id;
+	uint16_t call; /* enum lock_call */
+	uint16_t stage; /* enum stage_type */
+};
+
+enum gil_what { GIL_HOLD, GIL_WAIT, GIL_FORCED };
+
+struct rec_gil {
+	struct rec_head head;
+	uint64_t begin_ns;
+	uint64_t dur_ns;
+	uint32_t what; /* enum gil_what; FORCED: what a drop on request waits for its successor */
+	uint32_t timeouts; /* of a wait: how often the switch interval ran out */
 };
 
 /* ---- messages of the files: F(number, type, name, json) ------------------------------------------------------------

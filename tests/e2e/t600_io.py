@@ -119,7 +119,7 @@ class Host:
         self.tmp = h.tmpdir()
         self.cwd = os.path.join(self.tmp, "cwd")
         os.mkdir(self.cwd)
-        self.env = h.preload_env(self.tmp, SYSTRACE_ENABLE="1", **extra)
+        self.env = h.preload_env(self.tmp, SYSTRACE_ENABLE="1", SYSTRACE_BUDGET_PCT="100", **extra)
         program = h.compile_c(PROGRAM, os.path.join(self.tmp, "program"), "-O2", "-D_FORTIFY_SOURCE=2", "-w")
         self.process = h.start([program], env=self.env, cwd=self.cwd, stdin=subprocess.PIPE)
         self.expect("ready")

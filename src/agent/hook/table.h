@@ -23,6 +23,15 @@
 #include <time.h>
 
 #define ON_IO PLUGIN_BIT(PLUGIN_IO)
+#define ON_GIL PLUGIN_BIT(PLUGIN_GIL)
+#define ON_MUTEX PLUGIN_BIT(PLUGIN_MUTEX)
+
+/* Condition variables changed their layout once on x86_64: callers of the old form must reach the old functions. */
+#if defined(__x86_64__)
+#define COND_VERSION "GLIBC_2.3.2"
+#else
+#define COND_VERSION NULL
+#endif
 
 /* clang-format off */
 #define HOOKS_IO(H) \
@@ -99,8 +108,48 @@
 	H(socket, "socket", NULL, ON_IO, int, (int domain, int type, int protocol)) \
 	H(chdir, "chdir", NULL, ON_IO, int, (const char *path)) \
 	H(fchdir, "fchdir", NULL, ON_IO, int, (int fd))
+
+#define HOOKS_LOCK(H) \
+	H(mutex_lock, "pthread_mutex_lock", NULL, ON_MUTEX | ON_GIL, int, (pthread_mutex_t *m)) \
+	H(mutex_trylock, "pthread_mutex_trylock", NULL, ON_MUTEX, int, (pthread_mutex_t *m)) \
+	H(mutex_timedlock, "pthread_mutex_timedlock", NULL, ON_MUTEX, int, (pthread_mutex_t *m, const struct timespec *until)) \
+	H(mutex_clocklock, "pthread_mutex_clocklock", NULL, ON_MUTEX, int, (pthread_mutex_t *m, clockid_t clock, const struct timespec *until)) \
+	H(rwlock_rdlock, "pthread_rwlock_rdlock", NULL, ON_MUTEX, int, (pthread_rwlock_t *l)) \
+	H(rwlock_tryrdlock, "pthread_rwlock_tryrdlock", NULL, ON_MUTEX, int, (pthread_rwlock_t *l)) \
+	H(rwlock_timedrdlock, "pthread_rwlock_timedrdlock", NULL, ON_MUTEX, int, (pthread_rwlock_t *l, const struct timespec *until)) \
+	H(rwlock_clockrdlock, "pthread_rwlock_clockrdlock", NULL, ON_MUTEX, int, (pthread_rwlock_t *l, clockid_t clock, const struct timespec *until)) \
+	H(rwlock_wrlock, "pthread_rwlock_wrlock", NULL, ON_MUTEX, int, (pthread_rwlock_t *l)) \
+	H(rwlock_trywrlock, "pthread_rwlock_trywrlock", NULL, ON_MUTEX, int, (pthread_rwlock_t *l)) \
+	H(rwlock_timedwrlock, "pthread_rwlock_timedwrlock", NULL, ON_MUTEX, int, (pthread_rwlock_t *l, const struct timespec *until)) \
+	H(rwlock_clockwrlock, "pthread_rwlock_clockwrlock", NULL, ON_MUTEX, int, (pthread_rwlock_t *l, clockid_t clock, const struct timespec *until)) \
+	H(spin_lock, "pthread_spin_lock", NULL, ON_MUTEX, int, (pthread_spinlock_t *l)) \
+	H(spin_trylock, "pthread_spin_trylock", NULL, ON_MUTEX, int, (pthread_spinlock_t *l)) \
+	H(timedjoin, "pthread_timedjoin_np", NULL, ON_MUTEX, int, (pthread_t thread, void **value, const struct timespec *until)) \
+	H(clockjoin, "pthread_clockjoin_np", NULL, ON_MUTEX, int, (pthread_t thread, void **value, clockid_t clock, const struct timespec *until)) \
+	H(tryjoin, "pthread_tryjoin_np", NULL, ON_MUTEX, int, (pthread_t thread, void **value)) \
+	H(pthread_yield, "pthread_yield", NULL, ON_MUTEX, int, (void)) \
+	H(sched_yield, "sched_yield", NULL, ON_MUTEX, int, (void)) \
+	H(sem_wait, "sem_wait", NULL, ON_MUTEX, int, (sem_t *s)) \
+	H(sem_timedwait, "sem_timedwait", NULL, ON_MUTEX, int, (sem_t *s, const struct timespec *until)) \
+	H(sem_clockwait, "sem_clockwait", NULL, ON_MUTEX, int, (sem_t *s, clockid_t clock, const struct timespec *until)) \
+	H(sem_trywait, "sem_trywait", NULL, ON_MUTEX, int, (sem_t *s)) \
+	H(cond_wait, "pthread_cond_wait", COND_VERSION, ON_MUTEX | ON_GIL, int, (pthread_cond_t *c, pthread_mutex_t *m)) \
+	H(cond_timedwait, "pthread_cond_timedwait", COND_VERSION, ON_MUTEX | ON_GIL, int, (pthread_cond_t *c, pthread_mutex_t *m, const struct timespec *until)) \
+	H(cond_clockwait, "pthread_cond_clockwait", NULL, ON_MUTEX, int, (pthread_cond_t *c, pthread_mutex_t *m, clockid_t clock, const struct timespec *until)) \
+	H(cond_signal, "pthread_cond_signal", COND_VERSION, ON_GIL, int, (pthread_cond_t *c)) \
+	H(testcancel, "pthread_testcancel", NULL, 0, void, (void))
+
+/* before the others of their names: of two rows that fit, for callers without versions, the later one is taken */
+#if defined(__x86_64__)
+#define HOOKS_OLD_CONDS(H) \
+	H(old_cond_wait, "pthread_cond_wait", "GLIBC_2.2.5", ON_MUTEX, int, (pthread_cond_t *c, pthread_mutex_t *m)) \
+	H(old_cond_timedwait, "pthread_cond_timedwait", "GLIBC_2.2.5", ON_MUTEX, int, \
+	  (pthread_cond_t *c, pthread_mutex_t *m, const struct timespec *until))
+#else
+#define HOOKS_OLD_CONDS(H)
+#endif
 /* clang-format on */
 
-#define HOOKS(H) HOOKS_IO(H)
+#define HOOKS(H) HOOKS_IO(H) HOOKS_OLD_CONDS(H) HOOKS_LOCK(H)
 
 #endif
