@@ -25,6 +25,7 @@ options
   --tsan                     build with the thread sanitizer into build-tsan/
   --clean                    delete the build directories first; alone: only that
   --no-deps                  install no packages
+  --quick                    bench: shorter runs, all of them in less than ten minutes
   --full                     test: also the long tests and the aarch64 build
   --only PATTERN             test: only tests whose name contains PATTERN
   --prefix DIR               install: where to (/usr/local); DESTDIR is honoured
@@ -48,6 +49,7 @@ clean=no
 deps=yes
 prefix=/usr/local
 full=no
+quick=no
 only=
 words=()
 
@@ -99,6 +101,7 @@ while [ $# -gt 0 ]; do
 		;;
 	--clean) clean=yes ;;
 	--no-deps) deps=no ;;
+	--quick) quick=yes ;;
 	--full) full=yes ;;
 	--only | --only=*)
 		value "$@"
@@ -121,6 +124,7 @@ while [ $# -gt 0 ]; do
 	shift $used
 done
 
+[[ $quick == no || $command == bench ]] || wrong_usage "--quick belongs to bench"
 [[ $full == no || $command == test ]] || wrong_usage "--full belongs to test"
 [[ -z $only || $command == test ]] || wrong_usage "--only belongs to test"
 [[ -z $variant || -z $command || $command == build ]] || wrong_usage "--$variant belongs to build"
@@ -172,26 +176,47 @@ demo() {
 	ST_BUILD=$root/build exec "$python" examples/demo.py "$@"
 }
 
-# bench NAME... - all of them, or those whose name contains one of the words
+# bench_arguments FILE - what a bench is called with, one run a line; --quick keeps all of them together under ten minutes
+bench_arguments() {
+	case $1:$quick in
+	bench_overhead.py:yes) echo "--blocks 120" ;;
+	bench_hour.py:yes) printf '%s\n' "--seconds 25" "--seconds 25 --collectives 10 --markers" ;;
+	bench_hour.py:no) printf '%s\n' "" "--collectives 10 --markers" ;;
+	bench_record.py:yes) echo "--seconds 2 --rates 200000,1000000" ;;
+	bench_ftrace.py:yes) echo "--build build --events 300000 --times 1" ;;
+	bench_analyze_sched.py:yes) echo "--seconds 1" ;;
+	*) echo ;;
+	esac
+}
+
+# bench NAME... - all of them, or those whose name contains one of the words; one that fails does not stop the others
 bench() {
-	local file name word chosen ran=0
+	local file name word chosen line ran=0 failed=()
 	ninja -C build -j "$jobs" benches
 	for file in build/bench_* bench/bench_*.py; do
-		[ -f "$file" ] || continue
 		name=$(basename "$file")
+		# a program with a script of the same name is that script's helper
+		[[ -f $file && ! -f bench/$name.py ]] || continue
 		chosen=$([ $# = 0 ] && echo yes || echo no)
 		for word in "$@"; do
 			[[ $name != *"$word"* ]] || chosen=yes
 		done
 		[ "$chosen" = yes ] || continue
-		echo "== $name"
-		case $file in
-		*.py) ST_BUILD=$root/build python3 "$file" ;;
-		*) "./$file" ;;
-		esac
+		while IFS= read -r line; do
+			echo "== $name${line:+ $line}"
+			local command=("$file")
+			[[ $file != *.py ]] || command=(python3 "$file")
+			# shellcheck disable=SC2206  # words of our own table
+			command+=($line)
+			ST_BUILD=$root/build "${command[@]}" </dev/null || {
+				local status=$?
+				[ $status = 77 ] || failed+=("$name (status $status)")
+			}
+		done < <(bench_arguments "$name")
 		ran=$((ran + 1))
 	done
 	[ $ran -gt 0 ] || die "no bench matches"
+	[ ${#failed[@]} = 0 ] || die "failed: ${failed[*]}"
 }
 
 # A running job may have the library mapped: a new file is written beside the old one and renamed over it, so the old
