@@ -204,11 +204,11 @@ bench() {
 		[ "$chosen" = yes ] || continue
 		while IFS= read -r line; do
 			echo "== $name${line:+ $line}"
-			local command=("$file")
-			[[ $file != *.py ]] || command=(python3 "$file")
+			local call=("$file")
+			[[ $file != *.py ]] || call=(python3 "$file")
 			# shellcheck disable=SC2206  # words of our own table
-			command+=($line)
-			ST_BUILD=$root/build "${command[@]}" </dev/null || {
+			call+=($line)
+			ST_BUILD=$root/build "${call[@]}" </dev/null || {
 				local status=$?
 				[ $status = 77 ] || failed+=("$name (status $status)")
 			}

@@ -20,7 +20,8 @@ def project():
     root = tmpdir()
     for name in ("CMakeLists.txt", "LICENSE", "build.sh"):
         shutil.copy(os.path.join(ROOT, name), root)
-    shutil.copytree(os.path.join(ROOT, "tools"), os.path.join(root, "tools"))
+    for name in ("tools", "config"):
+        shutil.copytree(os.path.join(ROOT, name), os.path.join(root, name))
     write_file(os.path.join(root, "cmake", "products.cmake"),
                "add_library(sysTrace SHARED src/agent/a.c)\ntarget_link_libraries(sysTrace PRIVATE st_flags)\n"
                "install(TARGETS sysTrace LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})\n")
@@ -37,6 +38,7 @@ def usage_errors():
     for args, want in ((["--frob"], "unknown option '--frob'"), (["frob"], "unknown command 'frob'"),
                        (["--mode=xml"], "it is pb or json"), (["--mode"], "needs a value"),
                        (["--python-tracing=maybe"], "it is on or off"), (["--full"], "--full belongs to test"),
+                       (["--quick"], "--quick belongs to bench"),
                        (["test", "--asan"], "--asan belongs to build"), (["--asan", "--tsan"], "exclude each other"),
                        (["build", "test"], "two commands")):
         result = build_sh(*args).ok(2)
