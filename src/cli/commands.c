@@ -182,12 +182,18 @@ static void print_man(const struct command *cmd, const char *name)
 static int unknown_kind(const struct command *cmd, const char *name, const char *kind)
 {
 	struct near near = { .word = kind };
+	char kinds[256] = "";
+	size_t used = 0;
 
-	for (size_t i = 0; cmd->kinds[i]; i++)
+	for (size_t i = 0; cmd->kinds[i]; i++) {
 		near_offer(&near, cmd->kinds[i]->name);
+		if (used < sizeof(kinds))
+			used += (size_t)snprintf(kinds + used, sizeof(kinds) - used, "%s%s", i ? ", " : "",
+						 cmd->kinds[i]->name);
+	}
 	if (near.best)
 		return cmd_usage("there is no %s '%.60s'; did you mean %s %s?", name, kind, name, near.best);
-	return cmd_usage("there is no %s '%.60s'", name, kind);
+	return cmd_usage("there is no %s '%.60s'; the kinds are %s", name, kind, kinds);
 }
 
 static int run_kind(const struct command *cmd, const char *name, int argc, char **argv)

@@ -152,6 +152,11 @@ def colour_only_on_terminals_that_want_it():
     h.check("\x1b[" not in h.run(args).ok().out, "colour in a pipe")
 
 
+def an_unknown_kind_is_answered_with_the_kinds():
+    done = h.run([h.SYSTRACE, "convert", "xyzzy"]).ok(2)
+    h.check("no systrace convert 'xyzzy'; the kinds are timeline, mspti" in done.err, done.err)
+
+
 def every_command_has_help_and_a_manual_page():
     for name in h.run([h.SYSTRACE, "--list-commands"]).ok().out.splitlines():
         words = name.split()
@@ -164,4 +169,5 @@ def every_command_has_help_and_a_manual_page():
 
 h.main(help_is_as_documented, help_of_one_plugin, wrong_usage_is_2_and_says_what_is_valid,
        no_agent_is_3_and_says_what_to_do, full_disk_is_an_error, versions_and_command_list,
-       colour_only_on_terminals_that_want_it, every_command_has_help_and_a_manual_page)
+       an_unknown_kind_is_answered_with_the_kinds, colour_only_on_terminals_that_want_it,
+       every_command_has_help_and_a_manual_page)

@@ -20,7 +20,7 @@ def project():
     root = tmpdir()
     for name in ("CMakeLists.txt", "LICENSE", "build.sh"):
         shutil.copy(os.path.join(ROOT, name), root)
-    for name in ("tools", "config"):
+    for name in ("tools", "config", "packaging"):
         shutil.copytree(os.path.join(ROOT, name), os.path.join(root, name))
     write_file(os.path.join(root, "cmake", "products.cmake"),
                "add_library(sysTrace SHARED src/agent/a.c)\ntarget_link_libraries(sysTrace PRIVATE st_flags)\n"
