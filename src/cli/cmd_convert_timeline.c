@@ -7,6 +7,7 @@
 #include "cli/become.h"
 #include "cli/command.h"
 #include "cli/term.h"
+#include "convert/io_text.h"
 #include "convert/timeline.h"
 #include "trace/dir.h"
 #include "trace/session.h"
@@ -29,6 +30,20 @@ static const struct option_spec timeline_options[] = {
 /* what each kind reads: ev_reader_ops.format, NULL-terminated */
 static const char *const timeline_inputs[] = { "timeline-pb", "timeline-json", "mspti-csv", NULL };
 static const char *const mspti_inputs[] = { "mspti-csv", NULL };
+static const char *const io_inputs[] = { "io-pb", NULL };
+
+#define IO_FILES 30 /* listed by the text form, unless --files says otherwise */
+
+static const struct option_spec io_options[] = {
+	{ "input", 'i', OPT_TEXT, "FILE|DIR", NULL,
+	  "recorded file or dump directory, - for standard input; may be repeated" },
+	{ "output", 'o', OPT_TEXT, "FILE", NULL,
+	  "file to write, - for standard output; default: tables on the terminal" },
+	{ "format", 'f', OPT_WORD, "text|chrome|perfetto", NULL,
+	  "text (tables), chrome (JSON) or perfetto (protobuf); default: by the suffix of --output, else text" },
+	{ "run", 'r', OPT_TEXT, "ID", NULL, "which run of the directory; default: the newest" },
+	{ .kind = OPT_END },
+};
 
 static volatile sig_atomic_t interrupted;
 
@@ -177,6 +192,17 @@ static int leave_root(const struct options *opts)
 	return status;
 }
 
+/* Tables instead of a picture. */
+static int write_text(struct ev_session *session, struct merge *merge)
+{
+	struct st_err err = { 0 };
+	int64_t calls = io_text_write(session, merge, stdout, IO_FILES, &err);
+
+	if (calls < 0)
+		return cmd_error("%s", err.text);
+	return calls ? CMD_OK : cmd_nothing("the files hold no calls");
+}
+
 static int add_inputs(const struct options *opts, struct dir_set *set)
 {
 	struct st_err err = { 0 };
@@ -192,7 +218,7 @@ static int add_inputs(const struct options *opts, struct dir_set *set)
 	return CMD_OK;
 }
 
-static int convert(const struct options *opts, const char *const *formats)
+static int convert(const struct options *opts, const char *const *formats, bool text)
 {
 	struct ev_session *session = ev_session_new();
 	struct dir_set *set = session ? dir_new(session, formats) : NULL;
@@ -200,8 +226,8 @@ static int convert(const struct options *opts, const char *const *formats)
 	struct st_err err = { 0 };
 	int status, files;
 
-	if (!options_text(opts, "output") || (!options_given(opts, "input") && !opts->word_count)) {
-		status = cmd_usage("%s is missing", options_text(opts, "output") ? "--input" : "--output");
+	if ((!text && !options_text(opts, "output")) || (!options_given(opts, "input") && !opts->word_count)) {
+		status = cmd_usage("%s is missing", text || options_text(opts, "output") ? "--input" : "--output");
 		goto out;
 	}
 	status = merge ? leave_root(opts) : CMD_OK;
@@ -217,7 +243,11 @@ static int convert(const struct options *opts, const char *const *formats)
 		status = cmd_error("%s", err.text);
 	else if (files == 0)
 		status = cmd_nothing("there is no file to convert: %s below the directory given",
-				     formats[1] ? "no timeline and no marker CSV" : "no marker CSV");
+				     formats == io_inputs ? "no I/O trace"
+				     : formats[1]	  ? "no timeline and no marker CSV"
+							  : "no marker CSV");
+	else if (text)
+		status = write_text(session, merge);
 	else
 		status = write_out(opts, session, merge, dir_run(set));
 out:
@@ -231,15 +261,41 @@ static int run_timeline(const struct options *opts)
 {
 	signal(SIGINT, on_interrupt);
 	signal(SIGTERM, on_interrupt);
-	return convert(opts, timeline_inputs);
+	return convert(opts, timeline_inputs, false);
 }
 
 static int run_mspti(const struct options *opts)
 {
 	signal(SIGINT, on_interrupt);
 	signal(SIGTERM, on_interrupt);
-	return convert(opts, mspti_inputs);
+	return convert(opts, mspti_inputs, false);
 }
+
+static int run_io(const struct options *opts)
+{
+	const char *format = options_text(opts, "format");
+	bool text = format ? strcmp(format, "text") == 0 : !options_text(opts, "output");
+
+	if (text && options_text(opts, "output") && strcmp(options_text(opts, "output"), "-") != 0)
+		return cmd_usage("tables go to standard output: leave --output away, or redirect it");
+	signal(SIGINT, on_interrupt);
+	signal(SIGTERM, on_interrupt);
+	return convert(opts, io_inputs, text);
+}
+
+const struct command cmd_convert_io = {
+	.name = "io",
+	.summary = "file and socket calls as tables, or as a Perfetto or Chrome trace",
+	.usage = "--input FILE|DIR [--output FILE] [--format text|chrome|perfetto] [--run ID]",
+	.about =
+		"Without --output: tables per call, file and peer with calls, errors, bytes and percentiles of the time they\n"
+		"took, and throughput over time. Else a trace: a track of files and a track of sockets for each thread.\n",
+	.examples = "  systrace convert io --input /home/sysTrace\n"
+		    "  systrace convert io --input io_trace_rank0_1234.pb --output io.json\n",
+	.options = io_options,
+	.max_words = SIZE_MAX,
+	.run = run_io,
+};
 
 const struct command cmd_convert_timeline = {
 	.name = "timeline",

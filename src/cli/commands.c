@@ -31,6 +31,7 @@
 #define CONVERT_KINDS(C) \
 	C(timeline)      \
 	C(mspti)         \
+	C(io)            \
 	C(ftrace)
 
 #define DECLARE_COMMAND(name) extern const struct command cmd_##name;

@@ -20,6 +20,8 @@ enum row {
 	ROW_STEPS,
 	ROW_STEP_TIME,
 	ROW_THREAD,
+	ROW_IO,
+	ROW_SOCKET,
 	ROW_CALL_SUM,
 	ROW_COMM_SUM,
 	ROW_COMM_HOST,
@@ -39,6 +41,8 @@ static const struct {
 	[ROW_STEPS] = { "steps", "step", OF_RANK },
 	[ROW_STEP_TIME] = { "step time", "step", OF_RANK },
 	[ROW_THREAD] = { "thread", "stage", OF_THREAD },
+	[ROW_IO] = { "files", "io", OF_THREAD },
+	[ROW_SOCKET] = { "sockets", "network", OF_THREAD },
 	[ROW_CALL_SUM] = { "short calls (per step)", "stage", OF_RANK },
 	[ROW_COMM_SUM] = { "collectives (per step)", "collective", OF_RANK },
 	[ROW_COMM_HOST] = { "collectives, host", "collective", OF_THREAD },
@@ -181,6 +185,10 @@ static enum row row_of(const struct event *ev)
 		return ROW_STEPS;
 	case EV_STAGE:
 		return ROW_THREAD;
+	case EV_IO:
+		return ROW_IO;
+	case EV_SOCKET:
+		return ROW_SOCKET;
 	case EV_COMM_SUM:
 		return is_collective(ev) ? ROW_COMM_SUM : ROW_CALL_SUM;
 	case EV_COMM:

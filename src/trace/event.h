@@ -43,6 +43,7 @@ enum ev_kind {
 	EV_LOST, /* the source lost records in [t_ns, t_ns + dur_ns]; arg "count" */
 	EV_NOTE,
 	EV_OTHER, /* any other event; name says which, args what */
+	EV_SOCKET, /* an I/O call on a socket; args as of EV_IO, the file being the peer */
 	EV_KINDS
 };
 

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct format *const formats[] = { &format_tracedat, &format_markers, &format_timeline_json,
-						&format_ftrace_text, &format_timeline_pb };
+static const struct format *const formats[] = { &format_tracedat,    &format_markers, &format_timeline_json,
+						&format_ftrace_text, &format_io_pb,   &format_timeline_pb };
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 

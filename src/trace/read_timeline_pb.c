@@ -2,8 +2,10 @@
 /*
  * Reader of timeline files in protobuf: one Pytorch message of any length, taken field by field as it streams by. Old
  * files (published fields only) carry rank and job behind the stages, so these are looked up first where the file can
- * be read twice. Opened by open.c; the meaning of records is timeline.c's.
+ * be read twice. Opened by open.c; the meaning of records is timeline.c's. Files of I/O calls, whose top level is the same
+ * but for the entries, are read here too (io.c).
  */
+#include "trace/io.h"
 #include "trace/readers.h"
 #include "trace/timeline.h"
 
@@ -19,6 +21,7 @@ struct pb_timeline {
 	struct ev_reader base;
 	struct input input;
 	struct tl_state state;
+	struct io_state io; /* .io.reader set: a file of I/O calls */
 	uint64_t bad_records; /* framing was right, content not */
 	uint64_t unknown_fields;
 	uint64_t first_bad; /* offset */
@@ -146,7 +149,18 @@ static int read_record(struct tl_record *record, enum tl_message message, const 
 static int take_field(struct pb_timeline *tl, const struct pb_field *field, struct event *ev)
 {
 	enum tl_message message = tl_by_number(field->number);
+	struct msg_io entry;
 
+	if (tl->io.reader && field->number == MSG_IO_IO_entries && field->wire == PB_BYTES) {
+		if (msg_io_read(&entry, field->data, field->bytes) == 0) {
+			io_event(&tl->io, &entry, ev);
+			return 1;
+		}
+		if (!tl->bad_records++)
+			tl->first_bad = tl->input.offset;
+		tl->base.stats.skipped++;
+		return 0;
+	}
 	if (message != TL_NONE && field->wire == PB_BYTES) {
 		if (read_record(&tl->record, message, field) == 0)
 			return tl_event(&tl->state, message, &tl->record, ev);
@@ -263,8 +277,15 @@ static const struct ev_reader_ops pb_timeline_ops = {
 	.report = pb_timeline_report,
 };
 
-static struct ev_reader *pb_timeline_open(struct ev_session *session, struct input *input, const char *path,
-					  struct st_err *err)
+static const struct ev_reader_ops pb_io_ops = {
+	.format = "io-pb",
+	.next = pb_timeline_next,
+	.close = pb_timeline_close,
+	.report = pb_timeline_report,
+};
+
+static struct ev_reader *open_either(struct ev_session *session, struct input *input, const char *path, bool io,
+				     struct st_err *err)
 {
 	struct pb_timeline *tl = calloc(1, sizeof(*tl));
 	struct pb_field field;
@@ -272,8 +293,8 @@ static struct ev_reader *pb_timeline_open(struct ev_session *session, struct inp
 	struct event ev;
 	size_t total;
 
-	if (!tl || reader_init(&tl->base, &pb_timeline_ops, session, path, err) < 0 ||
-	    tl_state_init(&tl->state, &tl->base) < 0) {
+	if (!tl || reader_init(&tl->base, io ? &pb_io_ops : &pb_timeline_ops, session, path, err) < 0 ||
+	    tl_state_init(&tl->state, &tl->base) < 0 || (io && io_state_init(&tl->io, &tl->base) < 0)) {
 		err_set(err, -ENOMEM, "%s: out of memory", path);
 		if (tl)
 			free(tl->base.path);
@@ -286,12 +307,67 @@ static struct ev_reader *pb_timeline_open(struct ev_session *session, struct inp
 	if (top_field(&tl->input, &field, &total, &why, NULL) == TOP_FIELD && field.number == 100) {
 		take_field(tl, &field, &ev);
 		input_skip(&tl->input, total);
-	} else {
+	} else if (!io) {
 		prescan(tl);
 	}
 	reader_progress(&tl->base, &tl->input);
 	return &tl->base;
 }
+
+static struct ev_reader *pb_timeline_open(struct ev_session *session, struct input *input, const char *path,
+					  struct st_err *err)
+{
+	return open_either(session, input, path, false, err);
+}
+
+static struct ev_reader *pb_io_open(struct ev_session *session, struct input *input, const char *path,
+				    struct st_err *err)
+{
+	return open_either(session, input, path, true, err);
+}
+
+/* Wire types of the fields of an I/O entry; stages have text in 2, OS events more than one text, locks no text. */
+static bool is_io_entry(const struct pb_field *from)
+{
+	struct pb_reader cursor;
+	struct pb_field field;
+	int ret;
+
+	pb_read(&cursor, from->data, from->bytes);
+	while ((ret = pb_next(&cursor, &field)) == 1) {
+		if (field.number == 8 || field.number == 9)
+			return false;
+		if (field.number <= 7 && (field.wire == PB_BYTES) != (field.number == 7))
+			return false;
+	}
+	return ret == 0;
+}
+
+static bool pb_io_knows(const unsigned char *head, size_t len)
+{
+	struct pb_reader cursor;
+	struct pb_field field;
+	int entries = 0;
+
+	pb_read(&cursor, head, len);
+	while (entries < 16 && pb_next(&cursor, &field) == 1) {
+		if (field.wire != PB_BYTES || (field.number > 1 && field.number < 32))
+			return false;
+		if (field.number != MSG_IO_IO_entries)
+			continue;
+		if (!is_io_entry(&field))
+			return false;
+		entries++;
+	}
+	return entries > 0;
+}
+
+const struct format format_io_pb = {
+	.name = "io-pb",
+	.what = "I/O calls (protobuf)",
+	.knows = pb_io_knows,
+	.open = pb_io_open,
+};
 
 /* Wire types of the fields of a stage; I/O, OS and lock entries, which share its number, differ in field 2. */
 static bool is_stage(const struct pb_field *from, bool after_origin)

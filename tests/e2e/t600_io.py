@@ -2,6 +2,7 @@
 """Plugin IO: a program does known calls, and every one of them is in the file with its bytes, errno, offset and path; the
 totals are those that strace counts. Filters, sockets, forked children, descriptors that were open before."""
 
+import json
 import os
 import re
 import subprocess
@@ -284,5 +285,29 @@ def test_totals_are_strace_s():
         h.check_equal(sums(entries, call), (len(moved), sum(moved)), "%s as strace counts" % call)
 
 
+def test_convert():
+    host = Host(RANK="1")
+    host.enable()
+    host.do("work")
+    host.disable()
+    host.quit()
+    out = h.run([h.SYSTRACE, "convert", "io", "--input", host.tmp], env=h.tool_env(host.tmp)).ok().out
+    rows = {line.split()[-1]: line.split() for line in out.splitlines() if len(line.split()) == 9}
+    h.check_equal(rows["pread"][:3], ["2", "0", "320"], "calls, errors, bytes of pread: %s" % out)
+    h.check_equal(rows["open"][:2], ["4", "2"], "calls and errors of open")
+    data = rows[os.path.join(host.cwd, "data.bin")]
+    h.check_equal(data[2], str(10000 + 500 + 320 + 300 + 20500), "bytes of a file")
+    trace = os.path.join(host.tmp, "io.json")
+    h.run([h.SYSTRACE, "convert", "io", "--input", host.tmp, "--output", trace], env=h.tool_env(host.tmp)).ok()
+    with open(trace) as f:
+        events = json.load(f)["traceEvents"]
+    tracks = {e["tid"]: e["args"]["name"] for e in events if e["ph"] == "M" and e["name"] == "thread_name"}
+    slices = [(e["name"], tracks[e["tid"]].split()[0], e["args"]) for e in events if e["ph"] == "X"]
+    h.check_equal({track for name, track, _ in slices if name == "pwrite"}, {"files"}, "tracks of pwrite")
+    h.check_equal({track for name, track, _ in slices if name == "send"}, {"sockets"}, "tracks of send")
+    h.check([args for name, _, args in slices if name == "pwrite" and args["bytes"] == 500 and args["offset"] == 20000],
+            "arguments of pwrite: %s" % [s for s in slices if s[0] == "pwrite"])
+
+
 if __name__ == "__main__":
-    h.main(test_every_call, test_hooks_come_and_go, test_filters, test_children, test_totals_are_strace_s)
+    h.main(test_every_call, test_hooks_come_and_go, test_filters, test_children, test_totals_are_strace_s, test_convert)
