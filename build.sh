@@ -251,7 +251,7 @@ demo)
 	;;
 test)
 	groups=(build test demo)
-	[ $full = no ] || groups+=(cross)
+	[ $full = no ] || groups+=(cross viewer)
 	setup "${groups[@]}"
 	arguments=()
 	[ $full = no ] || arguments+=(--full)
