@@ -115,9 +115,9 @@ static void put(const struct io_call *call, const struct fds_name *name)
 {
 	const struct io_config *c = atomic_load_explicit(&config, memory_order_acquire);
 	const struct pool_header *head = agent.pool.head;
-	struct {
+	union {
 		struct rec_io rec;
-		char text[IO_TEXT_MAX];
+		char room[sizeof(struct rec_io) + IO_TEXT_MAX];
 	} r;
 	uint32_t bytes = (uint32_t)(sizeof(r.rec) + name->bytes + 7) & ~7u;
 

@@ -15,6 +15,18 @@
 
 #include <cmocka.h>
 
+/* the sanitizers' runtime ends a program that asks for it */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define DEEPBIND 0
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define DEEPBIND 0
+#endif
+#endif
+#ifndef DEEPBIND
+#define DEEPBIND RTLD_DEEPBIND
+#endif
+
 static char dir[] = "/tmp/st-got-XXXXXX";
 static _Atomic int hits;
 
@@ -132,7 +144,7 @@ static void put_in_and_taken_out(void **state)
 /* A slot that somebody else has changed, and an object that has the function itself. */
 static void others_are_left_alone(void **state)
 {
-	void *own = open_it("own.so", RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND),
+	void *own = open_it("own.so", RTLD_NOW | RTLD_LOCAL | DEEPBIND),
 	     *handle = open_it("now.so", RTLD_NOW | RTLD_LOCAL);
 	struct got_want first = want_getppid(), second = want_getppid();
 	struct got_count count;
@@ -141,7 +153,8 @@ static void others_are_left_alone(void **state)
 		skip(); /* what it loads is compiled by this machine's compiler, for this machine */
 	(void)state;
 	assert_int_equal(got_apply(&first, 1, true, &count, NULL, NULL), 0);
-	assert_int_equal(call(own, "ask"), 7);
+	if (DEEPBIND)
+		assert_int_equal(call(own, "ask"), 7);
 	second.wrapper = (void *)getpid; /* another tracer, coming after us */
 	assert_int_equal(got_apply(&second, 1, true, &count, NULL, NULL), 0);
 	assert_int_equal(count.changed, 0);
