@@ -36,6 +36,7 @@ def project():
     shutil.copy(os.path.join(ROOT, "CMakeLists.txt"), root)
     shutil.copy(os.path.join(ROOT, "LICENSE"), root)
     shutil.copytree(os.path.join(ROOT, "tools"), os.path.join(root, "tools"))
+    write_file(os.path.join(root, "cmake", "products.cmake"), "add_custom_target(sysTrace)\n")
     write_file(os.path.join(root, "src", "base", "a.c"), "int a(void);\nint a(void)\n{\n\treturn 1;\n}\n")
     return root
 
