@@ -115,15 +115,13 @@ static void put(const struct io_call *call, const struct fds_name *name)
 {
 	const struct io_config *c = atomic_load_explicit(&config, memory_order_acquire);
 	const struct pool_header *head = agent.pool.head;
-	union {
-		struct rec_io rec;
-		char room[sizeof(struct rec_io) + IO_TEXT_MAX];
-	} r;
-	uint32_t bytes = (uint32_t)(sizeof(r.rec) + name->bytes + 7) & ~7u;
+	uint64_t room[(sizeof(struct rec_io) + IO_TEXT_MAX + 7) / 8];
+	struct rec_io *rec = (struct rec_io *)room;
+	uint32_t bytes = (uint32_t)(sizeof(*rec) + name->bytes + 7) & ~7u;
 
 	if (call->end_ns - call->begin_ns < c->min_ns || !name_wanted(c, name))
 		return;
-	r.rec = (struct rec_io){
+	*rec = (struct rec_io){
 		.head = { .bytes = (uint16_t)bytes,
 			  .type = REC_IO,
 			  .step = (uint32_t)atomic_load_explicit(&head->step, memory_order_relaxed) + 1 },
@@ -138,8 +136,10 @@ static void put(const struct io_call *call, const struct fds_name *name)
 		.flags = name->kind == FDS_SOCKET ? IO_SOCKET : 0,
 		.text_bytes = name->bytes,
 	};
-	memcpy(r.rec.text, name->text, name->bytes);
-	hook_put(&r, bytes, POOL_SRC_IO);
+	if (name->bytes)
+		room[bytes / 8 - 1] = 0; /* the padding behind the text */
+	memcpy(rec->text, name->text, name->bytes);
+	hook_put(rec, bytes, POOL_SRC_IO);
 }
 
 /* 0 = this call is not recorded. */
