@@ -285,6 +285,20 @@ def test_totals_are_strace_s():
         h.check_equal(sums(entries, call), (len(moved), sum(moved)), "%s as strace counts" % call)
 
 
+def test_json():
+    host = Host(SYSTRACE_FORMAT="json")
+    host.enable()
+    host.do("work")
+    host.disable()
+    host.quit()
+    with open(h.find_one(host.tmp, "io_trace/io_trace_rank0_%d.json" % host.process.pid)) as f:
+        data = json.load(f)
+    h.check_equal(data["dropped"], 0, "lost records")
+    writes = [e for e in data["IO_entries"] if e["io_type"] == "IO_WRITE" and e["file_name"].endswith("/data.bin")]
+    h.check_equal((len(writes), sum(e["bytes"] for e in writes)), (10, 10000), "calls and bytes")
+    h.check_equal({e["stage_type"] for e in writes}, {"STAGE_UNKNOWN"}, "enums by name")
+
+
 def test_convert():
     host = Host(RANK="1")
     host.enable()
@@ -310,4 +324,4 @@ def test_convert():
 
 
 if __name__ == "__main__":
-    h.main(test_every_call, test_hooks_come_and_go, test_filters, test_children, test_totals_are_strace_s, test_convert)
+    h.main(test_every_call, test_hooks_come_and_go, test_filters, test_children, test_totals_are_strace_s, test_json, test_convert)

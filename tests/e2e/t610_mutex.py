@@ -272,5 +272,16 @@ def test_storm_and_switches():
     host.quit()
 
 
+def test_killed():
+    host = Host()
+    host.ask("enable", min_us="0")
+    host.do("work")
+    host.process.kill()
+    host.process.wait()
+    h.run([h.SYSTRACE, "recover", "--spool", host.env["SYSTRACE_SPOOL_PATH"]]).ok()
+    events = host.events()
+    h.check_equal(len(slices(events, "pthread_mutex_lock")), 1003, "all that was recorded before the kill")
+
+
 if __name__ == "__main__":
-    h.main(test_known_waits, test_all_stored, test_storm_and_switches)
+    h.main(test_known_waits, test_all_stored, test_storm_and_switches, test_killed)
