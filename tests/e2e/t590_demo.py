@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MulanPSL-2.0
 # runner: alone
+# runner: full
 # runner: timeout 400
 """The demo finds the rank that it slowed, with DistributedDataParallel, by a quota and by rivals on its core; what it
 prints holds for every reader (verdict, trace), and a demo that slows nobody down says that its verdict is wrong."""
