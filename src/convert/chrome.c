@@ -284,11 +284,33 @@ static uint64_t put_common(struct chrome *chrome, const struct tsink_track *trac
 	return clamped_ns;
 }
 
+/*
+ * Steps follow each other without a gap. Viewers add ts and dur as doubles, and a sum one bit too large makes them nest one
+ * step in the next, and the next; a begin and an end carry the very same text for the same moment.
+ */
+static void put_step(struct chrome *chrome, const struct tsink_track *track, const struct tsink_slice *slice)
+{
+	struct tsink_slice end = *slice;
+	end.t_ns += slice->dur_ns;
+	open_event(chrome);
+	PUT(&chrome->base.out, "B\"");
+	put_common(chrome, track, slice);
+	put_args(chrome, slice->ev, 0);
+	open_event(chrome);
+	PUT(&chrome->base.out, "E\"");
+	put_common(chrome, track, &end);
+	put_args(chrome, slice->ev, 0); /* speedscope tells slices apart by name and arguments */
+}
+
 static int chrome_slice(struct tsink *sink, const struct tsink_track *track, const struct tsink_slice *slice)
 {
 	struct chrome *chrome = (struct chrome *)sink;
 	uint64_t clamped_ns;
 
+	if (slice->ev->kind == EV_STEP && slice->dur_ns && slice->t_ns >= chrome->base_ns) {
+		put_step(chrome, track, slice);
+		return sink->out.failed;
+	}
 	open_event(chrome);
 	PUT(&sink->out, "X\"");
 	clamped_ns = put_common(chrome, track, slice);

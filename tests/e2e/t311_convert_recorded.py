@@ -26,7 +26,7 @@ def convert_recorded(form):
         trace = json.load(f)
     names = {e["args"]["name"] for e in trace["traceEvents"] if e["name"] == "process_name"}
     check(len(names) == 1 and next(iter(names)).startswith("rank 3"), "processes: %s" % names)
-    steps = {e["args"]["step"] for e in trace["traceEvents"] if e["ph"] == "X" and e["cat"] == "step"}
+    steps = {e["args"]["step"] for e in trace["traceEvents"] if e["ph"] == "B" and e["cat"] == "step"}
     check(set(range(1, STEPS + 1)) <= steps, "steps in the trace: %s" % sorted(steps))
     stages = [e for e in trace["traceEvents"] if e["ph"] == "X" and e["cat"] == "stage"]
     check(stages, "no stage in the trace")

@@ -28,7 +28,7 @@ OPTIONS = ["--headless", "--no-sandbox", "--disable-gpu", "--enable-unsafe-swift
            "--window-size=1600,1000"]
 PATIENCE_S = 120        # for any one answer; only a hang takes that long
 ERRORS = ("Something went wrong",)
-PLACE = re.compile(r"^(.+?)\s*\((\d+)/(\d+)\)$", re.M)       # name of the profile (its number/all)
+PLACE = re.compile(r"^(.+?)\s*\((\d+)/(\d+)\)$", re.M)       # profile (its number/all), if more than one
 
 # rows of the sandwich view: total and self with their share, symbol; the list of profiles is a table of the page too
 ROWS = r"""[...document.querySelectorAll('tr')].map(r => [...r.cells].map(c => c.innerText.trim()))
@@ -198,6 +198,23 @@ def timeline():
     check(total["step 1"].startswith("100.00ms "), "step 1 of 100 ms takes %s" % total["step 1"])
 
 
+def steps_without_gaps():
+    """Steps of odd lengths, each beginning where the one before ends, stay side by side."""
+    d = os.path.join(DIR, "steps")
+    for rank in range(2):
+        records, at = files.rank_records(rank, 0), 50_000_000_000
+        for step in range(1, 41):
+            dur = 100_000_000 + step * 1_234_567
+            records.append(("step", {"source": 1, "microbatches": 1, "start_ns": at, "dur_ns": dur, "step": step}))
+            at += dur
+        write_file(os.path.join(d, "timeline", "node0--%05d.timeline" % rank), files.protobuf(records))
+    out = os.path.join(DIR, "steps.json")
+    run([SYSTRACE, "convert", "timeline", "--input", d, "--output", out, "--format", "chrome"]).ok()
+    for rows in loads(BROWSER, out).values():
+        for total, own, name in rows:
+            check_equal(total, own.split("\n")[0], "total and own time of " + name)
+
+
 def ftrace():
     """Two tasks and a kernel thread on one CPU: 200, 100 and 100 us."""
     text = "# tracer: nop\n#\n"
@@ -244,6 +261,6 @@ try:
     if sys.argv[1:]:
         show(sys.argv[1:])
     else:
-        main(timeline, ftrace, broken_files_show)
+        main(timeline, steps_without_gaps, ftrace, broken_files_show)
 finally:
     BROWSER.close()
