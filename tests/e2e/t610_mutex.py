@@ -272,6 +272,14 @@ def test_storm_and_switches():
     host.quit()
 
 
+def test_counts_at_the_end():
+    host = Host()
+    host.ask("enable")
+    host.do("work")
+    host.quit()
+    h.check_equal(calls(host.events(), "pthread_mutex_lock"), 1003, "calls of a capture that the process's end cuts")
+
+
 def test_killed():
     host = Host()
     host.ask("enable", min_us="0")
@@ -284,4 +292,4 @@ def test_killed():
 
 
 if __name__ == "__main__":
-    h.main(test_known_waits, test_all_stored, test_storm_and_switches, test_killed)
+    h.main(test_known_waits, test_all_stored, test_storm_and_switches, test_counts_at_the_end, test_killed)

@@ -247,7 +247,8 @@ int hook_switch(uint32_t plugin, bool on, const void *only, uint64_t deadline_ns
 	uint32_t asked;
 	int ret;
 
-	if (!on && !(plugins & plugin))
+	/* at the end of the process they stay and pass through: nobody waits for us then */
+	if (!on && (!(plugins & plugin) || agent_state() == AGENT_STOPPING))
 		return 0;
 	atomic_store(&wish.only[__builtin_ctz(plugin)], only);
 	atomic_store_explicit(&wish.plugins, on ? plugins | plugin : plugins & ~plugin, memory_order_relaxed);

@@ -17,6 +17,7 @@
 
 static _Atomic uint64_t min_ns; /* 0 = all calls are stored */
 static uint64_t base[LOCK_CALL_COUNT]; /* counts when it was switched on */
+static bool running;
 
 static void put(enum lock_call call, uint64_t begin_ns, uint64_t end_ns, const volatile void *lock, uint32_t owner,
 		int result, const void *caller)
@@ -377,17 +378,18 @@ static int mutex_start(const struct plugin_args *args, struct st_err *err)
 		return ret;
 	sum_calls(base);
 	pool_switch(&agent.pool, ON_MUTEX, true);
+	running = true;
 	return 0;
 }
 
 static void mutex_stop(void)
 {
-	bool was_on = pool_on(&agent.pool, ON_MUTEX);
 	struct st_err ignored;
 
 	pool_switch(&agent.pool, ON_MUTEX, false);
-	if (was_on)
+	if (running) /* the pool's bit is off already when the process ends */
 		put_counts();
+	running = false;
 	hook_switch(ON_MUTEX, false, NULL, clock_mono_ns() + HOOK_WAIT_NS, &ignored);
 }
 
