@@ -190,6 +190,8 @@ static int mutex_put(struct sink *s, const struct sink_rec *rec)
 	put_hex(&w, "caller", lock->caller);
 	if (lock->owner)
 		put_number(&w, "owner_tid", lock->owner);
+	if (lock->repeats)
+		put_number(&w, "failures", lock->repeats);
 	if (lock->result)
 		put_number(&w, "errno", lock->result);
 	put_number(&w, "step", lock->head.step);

@@ -237,6 +237,8 @@ struct rec_lock {
 	uint32_t stage_id;
 	uint16_t call; /* enum lock_call */
 	uint16_t stage; /* enum stage_type */
+	uint32_t repeats; /* not 0: so many failures in a row, the last one at the end */
+	uint32_t reserved;
 };
 
 enum gil_what { GIL_HOLD, GIL_WAIT, GIL_FORCED };

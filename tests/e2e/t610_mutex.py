@@ -151,6 +151,15 @@ int main(void)
 	while (fgets(line, sizeof(line), stdin)) {
 		if (!strcmp(line, "work\n"))
 			work();
+		if (!strcmp(line, "spin\n")) {
+			pthread_spin_lock(&spin);
+			for (i = 0; i < 5000; i++)
+				MUST(pthread_spin_trylock(&spin) == EBUSY);
+			pthread_spin_unlock(&spin);
+			MUST(pthread_mutex_trylock(&free_m) == 0);
+			MUST(pthread_mutex_trylock(&free_m) == EBUSY);
+			pthread_mutex_unlock(&free_m);
+		}
 		if (!strcmp(line, "storm\n")) {
 			go = 1;
 			for (i = 0; i < 4; i++)
@@ -272,6 +281,19 @@ def test_storm_and_switches():
     host.quit()
 
 
+def test_spinning_is_one_slice():
+    host = Host()
+    host.ask("enable")
+    host.do("spin")
+    host.ask("disable")
+    events = host.events()
+    host.quit()
+    spins = slices(events, "pthread_spin_trylock", errno=16)
+    h.check_equal(sum(e["args"].get("failures", 1) for e in spins), 5000, "failures in %d slices" % len(spins))
+    h.check(len(spins) < 1000, "a spin is not one slice a failure: %d" % len(spins))
+    h.check_equal(calls(events, "pthread_spin_trylock"), 5000, "calls")
+
+
 def test_counts_at_the_end():
     host = Host()
     host.ask("enable")
@@ -292,4 +314,4 @@ def test_killed():
 
 
 if __name__ == "__main__":
-    h.main(test_known_waits, test_all_stored, test_storm_and_switches, test_counts_at_the_end, test_killed)
+    h.main(test_known_waits, test_all_stored, test_storm_and_switches, test_spinning_is_one_slice, test_counts_at_the_end, test_killed)

@@ -15,12 +15,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define SPIN_GAP_NS 1000000u /* failures closer than this are in a row */
+#define SPIN_PERIOD_NS 100000000u /* and are told at least so often */
+#define SPIN_KEPT_NS 1000000000u
+
 static _Atomic uint64_t min_ns; /* 0 = all calls are stored */
 static uint64_t base[LOCK_CALL_COUNT]; /* counts when it was switched on */
 static bool running;
 
-static void put(enum lock_call call, uint64_t begin_ns, uint64_t end_ns, const volatile void *lock, uint32_t owner,
-		int result, const void *caller)
+static void put_times(enum lock_call call, uint64_t begin_ns, uint64_t end_ns, const volatile void *lock,
+		      uint32_t owner, int result, const void *caller, uint32_t repeats)
 {
 	const struct pool_header *head = agent.pool.head;
 	struct rec_lock rec = {
@@ -35,10 +39,61 @@ static void put(enum lock_call call, uint64_t begin_ns, uint64_t end_ns, const v
 		.result = result,
 		.stage_id = atomic_load_explicit(&head->stage_id, memory_order_relaxed),
 		.call = (uint16_t)call,
+		.repeats = repeats,
 		.stage = (uint16_t)atomic_load_explicit(&head->stage, memory_order_relaxed),
 	};
 
 	hook_put(&rec, sizeof(rec), POOL_SRC_MUTEX);
+}
+
+static void put(enum lock_call call, uint64_t begin_ns, uint64_t end_ns, const volatile void *lock, uint32_t owner,
+		int result, const void *caller)
+{
+	put_times(call, begin_ns, end_ns, lock, owner, result, caller, 0);
+}
+
+/* Failures of this thread that came right behind one that is stored: threads that spin on a trylock. */
+static __thread struct {
+	const volatile void *lock;
+	const void *caller;
+	uint64_t first_ns, last_ns;
+	uint32_t repeats, owner;
+	int result;
+	enum lock_call call;
+} spin __attribute__((tls_model("initial-exec")));
+
+static void flush_spin(uint64_t now_ns)
+{
+	/* from an earlier capture otherwise */
+	if (spin.repeats && now_ns - spin.last_ns < SPIN_KEPT_NS)
+		put_times(spin.call, spin.first_ns, spin.last_ns, spin.lock, spin.owner, spin.result, spin.caller,
+			  spin.repeats);
+	spin.repeats = 0;
+}
+
+/* A call that does not block has failed. The first one is stored as it comes, those right behind it as one. */
+static void failed(enum lock_call call, const volatile void *lock, uint32_t owner, int result, const void *caller)
+{
+	uint64_t now_ns = clock_mono_ns();
+
+	hook_depth++;
+	if (spin.lock == lock && spin.caller == caller && spin.call == call && now_ns - spin.last_ns < SPIN_GAP_NS) {
+		if (!spin.repeats++)
+			spin.first_ns = now_ns;
+		spin.last_ns = now_ns;
+		if (now_ns - spin.first_ns >= SPIN_PERIOD_NS)
+			flush_spin(now_ns);
+	} else {
+		flush_spin(now_ns);
+		spin.lock = lock;
+		spin.caller = caller;
+		spin.call = call;
+		spin.owner = owner;
+		spin.result = result;
+		spin.last_ns = now_ns;
+		put(call, now_ns, now_ns, lock, owner, result, caller);
+	}
+	hook_depth--;
 }
 
 /* A wait is over. */
@@ -108,10 +163,8 @@ static uint32_t rwlock_owner(const pthread_rwlock_t *l)
 		ret = hook_real.id args;                                            \
 		if (begin_ns)                                                       \
 			waited(call, begin_ns, lock, ret ? owner : 0, ret, CALLER); \
-		else if (ret) {                                                     \
-			begin_ns = clock_mono_ns();                                 \
-			put(call, begin_ns, begin_ns, lock, owner, ret, CALLER);    \
-		}                                                                   \
+		else if (ret)                                                       \
+			failed(call, lock, owner, ret, CALLER);                     \
 		return ret;                                                         \
 	}
 
@@ -294,8 +347,7 @@ int hook_sem_trywait(sem_t *s)
 	if (begin_ns) {
 		waited(LOCK_SEM_TRYWAIT, begin_ns, s, 0, ret ? saved : 0, CALLER);
 	} else if (ret) {
-		begin_ns = clock_mono_ns();
-		put(LOCK_SEM_TRYWAIT, begin_ns, begin_ns, s, 0, saved, CALLER);
+		failed(LOCK_SEM_TRYWAIT, s, 0, saved, CALLER);
 	}
 	errno = saved;
 	return ret;
