@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MulanPSL-2.0
+# runner: alone
 # runner: needs-root
 """Other users in the agent's places (docs/safety.md, 10): whatever they put under the names of its socket, pool, log and
 output, nothing of theirs is written, opened or believed, the job goes on, and it can still be controlled."""
