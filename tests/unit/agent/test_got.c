@@ -184,7 +184,7 @@ static _Atomic bool stop;
 static void *load_and_unload(void *arg)
 {
 	static const char *const names[] = { "lazy.so", "now.so", "noplt.so" };
-	long *loads = arg;
+	_Atomic long *loads = arg;
 	int i;
 
 	for (i = 0; !stop; i++) {
@@ -205,12 +205,12 @@ static void switched_while_objects_come_and_go(void **state)
 	struct got_want want = want_getppid();
 	struct got_count count;
 	pthread_t thread;
-	long loads = 0;
+	_Atomic long loads = 0;
 
 	if (getenv("ST_EMULATED"))
 		skip(); /* what it loads is compiled by this machine's compiler, for this machine */
 	(void)state;
-	assert_int_equal(pthread_create(&thread, NULL, load_and_unload, &loads), 0);
+	assert_int_equal(pthread_create(&thread, NULL, load_and_unload, (void *)&loads), 0);
 	for (i = 0; i < rounds; i++) {
 		assert_int_equal(got_apply(&want, 1, !(i & 1), &count, NULL, NULL), 0);
 		assert_int_equal(count.refused, 0);
