@@ -136,6 +136,12 @@ static bool in_loop(void)
 	return !is_worker() && (steps.loop ? steps.loop == &mine : mine.main);
 }
 
+/* One writer, with the GIL; the control thread reads. */
+static void tally(uint64_t *count)
+{
+	__atomic_store_n(count, *count + 1, __ATOMIC_RELAXED);
+}
+
 /* The step that runs, from 1: one behind the completed ones, so that its records and its step record have one number. */
 static uint32_t step_running(void)
 {
@@ -265,7 +271,7 @@ static void step_end(enum step_source source, uint64_t now)
 		steps.source = source;
 	}
 	if (!steps.full)
-		steps.stats.paced_steps++;
+		tally(&steps.stats.paced_steps);
 	pace(now);
 	if (steps.full)
 		sums_write(now);
@@ -365,7 +371,7 @@ static bool marker_left_out(uint32_t seq)
 
 	if (every <= 1 || (seq ? seq : steps.stats.collectives) % every == 0)
 		return false;
-	steps.stats.left_out++;
+	tally(&steps.stats.left_out);
 	return true;
 }
 
@@ -388,7 +394,7 @@ static bool marker_put(const struct stage_fn *fn, const struct stage_frame *fram
 		rec.head.flags |= STAGE_RAISED;
 	if (is_worker())
 		rec.head.flags |= STAGE_WORKER;
-	steps.stats.markers++;
+	tally(&steps.stats.markers);
 	return pool_put(&agent.pool, &rec, sizeof(rec), POOL_SRC_COMM);
 }
 
@@ -410,7 +416,7 @@ static void comm_leave(const struct stage_fn *fn, const struct stage_frame *fram
 
 	if (!frame->outermost)
 		return;
-	steps.stats.collectives++;
+	tally(&steps.stats.collectives);
 	if (marker_put(fn, frame, flight.dur_ns, raised))
 		flight.flags |= FLIGHT_WRITTEN;
 	flight_leave(frame, &flight);
@@ -443,7 +449,7 @@ static void stage_put(const struct stage_fn *fn, const struct stage_frame *frame
 		return; /* a collective's own waiting is in the collective */
 	tick(now);
 	if (rec.dur_ns < LONG_NS && (!steps.full || (rec.dur_ns < SHORT_STAGE_NS && kind_is_frequent(fn->kind)))) {
-		steps.stats.summed++;
+		tally(&steps.stats.summed);
 		sum_add(fn->name, 0, rec.begin_ns, rec.dur_ns, 0, 0);
 		return;
 	}
@@ -583,7 +589,7 @@ void stage_gc(uint64_t begin_ns, uint64_t end_ns, uint32_t gen, uint32_t collect
 	adopt();
 	tick(end_ns);
 	if (rec.dur_ns < LONG_NS && (!steps.full || (rec.dur_ns < SHORT_GC_NS && gen < 2))) {
-		steps.stats.summed++;
+		tally(&steps.stats.summed);
 		sum_add(steps.gc_name, 0, begin_ns, rec.dur_ns, collected, 0);
 		return;
 	}
@@ -625,7 +631,12 @@ enum stage_role stage_role_of(const char *spec, enum stage_type kind)
 
 void steps_stats(struct steps_stats *stats)
 {
-	*stats = steps.stats;
+	const uint64_t *from = (const uint64_t *)&steps.stats;
+	uint64_t *to = (uint64_t *)stats;
+	size_t i;
+
+	for (i = 0; i < sizeof(*stats) / sizeof(*to); i++)
+		to[i] = __atomic_load_n(&from[i], __ATOMIC_RELAXED);
 }
 
 void steps_reset(void)
