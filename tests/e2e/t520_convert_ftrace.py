@@ -103,7 +103,7 @@ def at_the_end():
             "'%open at the end%' OR args LIKE '%whole trace%'")}
 
 
-def same_slices(source, lossy=False):
+def same_slices(source):
     """Perfetto derives its slices from the switches: beside a gap, or switches that were hidden, it may show one
     that the database leaves open."""
     sums = {fmt: converted(source, fmt) for fmt in OUTPUTS}
@@ -114,7 +114,7 @@ def same_slices(source, lossy=False):
     check_equal(len(db ^ rest["json"]), 0, "slices that differ between db and json")
     check_equal(len(db ^ rest["chrome"]), 0, "slices that differ between db and chrome")
     odd = on_cpus(db) - at_the_end() ^ on_cpus(rest["perfetto"])
-    check(len(odd) <= sums["db"]["gaps" if lossy else "cut"],
+    check(len(odd) <= sums["db"]["gaps"],
           "slices that differ between db and perfetto: %s" % sorted(odd)[:6])
     return sums
 
@@ -128,7 +128,7 @@ def all_formats_show_the_same_slices():
 def lost_events_are_gaps_in_all_formats():
     """A buffer far too small: the gaps are there, and the checkers' rules about overlaps hold."""
     source = recorded("lost.dat", "--bf_size=64", "--event=raw_syscalls", seconds=1.9)
-    sums = same_slices(source, lossy=True)
+    sums = same_slices(source)
     if not sums["db"]["lost"]:
         skip("nothing was lost with a buffer of 64 KB")
     check(sums["db"]["cut"] > 0 and sums["db"]["gaps"] > 0, "gaps of %r" % sums["db"])
