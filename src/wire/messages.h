@@ -43,7 +43,8 @@ static inline struct msg_text msg_text(const char *text)
 	X(note, FIELDS_NOTE)         \
 	X(thread, FIELDS_THREAD)     \
 	X(pytorch, FIELDS_PYTORCH)   \
-	X(io, FIELDS_IO)
+	X(io, FIELDS_IO)             \
+	X(os, FIELDS_OS)
 
 #define MSG_CTYPE_u32 uint32_t
 #define MSG_CTYPE_u64 uint64_t
@@ -78,10 +79,11 @@ const char *io_type_text(uint32_t type);
 /** field numbers of what messages hold besides scalars: MSG_PYTORCH_pytorch_stages, ... */
 #define MSG_PYTORCH_NUMBER(number, message, name) MSG_PYTORCH_##name = number,
 #define MSG_IO_NUMBER(number, message, name) MSG_IO_##name = number,
+#define MSG_OS_NUMBER(number, message, name) MSG_OS_##name = number,
 #define MSG_ORIGIN_NUMBER(number, message, name) MSG_ORIGIN_##name = number,
 enum msg_nested {
 	REPEATED_PYTORCH(MSG_PYTORCH_NUMBER) REPEATED_ORIGIN(MSG_ORIGIN_NUMBER) REPEATED_IO(MSG_IO_NUMBER)
-		MSG_STAGE_stack_frames = 5, /* repeated string */
+		REPEATED_OS(MSG_OS_NUMBER) MSG_STAGE_stack_frames = 5, /* repeated string */
 	MSG_STAGE_gc_debug = 6
 };
 

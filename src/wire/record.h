@@ -336,10 +336,11 @@ struct rec_gil {
 	F(20, u64, start_ns, "start_ns") \
 	F(22, u32, step, "step")
 
-#define FIELDS_THREAD(F)      \
-	F(1, u32, pid, "pid") \
-	F(2, u32, tid, "tid") \
-	F(3, str, comm, "comm")
+#define FIELDS_THREAD(F)        \
+	F(1, u32, pid, "pid")   \
+	F(2, u32, tid, "tid")   \
+	F(3, str, comm, "comm") \
+	F(4, u32, inner_tid, "inner_tid") /* in its own pid namespace, 0 = the same as tid */
 
 /* In bytes the descriptor of a successful open counts as 0. */
 #define FIELDS_IO(F)                                                                           \
@@ -368,6 +369,73 @@ struct rec_gil {
 	M(32, note, notes)     \
 	M(33, thread, threads) \
 	M(100, origin, origin) \
+	M(101, drop, drops)
+
+/* OS_event_type of FIELDS_OS */
+enum os_event_type {
+	OS_PAGE_FAULT,
+	OS_SWAP_PAGE,
+	OS_COMPACTION,
+	OS_VMSCAN,
+	OS_OFFCPU, /* off the CPU for dur, then on it for on_ns */
+	OS_ONCPU,
+	OS_WAKEUP,
+	OS_MIGRATE,
+	OS_IRQ,
+	OS_SOFTIRQ,
+	OS_OOM_KILL,
+	OS_TAKER, /* what ran on a CPU while a thread of the job waited for it */
+	OS_EVENT_COUNT
+};
+
+/* flags of FIELDS_OS */
+#define OS_BEGIN_UNSEEN 1u /* the span had begun before the capture */
+#define OS_OFF_OPEN 2u /* the capture ended while it was off the CPU */
+#define OS_ON_OPEN 4u /* ... while it was on the CPU */
+#define OS_EXITED 8u /* the thread ended after this span */
+#define OS_MAJOR 16u /* page fault: major */
+#define OS_PREEMPTED 32u /* it did not leave the CPU by itself */
+
+/* Ids are the host's; Thread messages give those inside a container. */
+#define FIELDS_OS(F)                                                                                              \
+	F(1, u32, key, "key") /* thread id; CPU number of events that belong to no thread */                      \
+	F(2, u64, start_us, "start_us")                                                                           \
+	F(3, u64, dur, "dur") /* us */                                                                            \
+	F(4, u64, rundelay, "rundelay") /* ns, the kernel's sum since the thread's birth, when it left the CPU */ \
+	F(5, u32, OS_event_type, "OS_event_type")                                                                 \
+	F(6, u32, rank, "rank")                                                                                   \
+	F(7, str, comm, "comm")                                                                                   \
+	F(8, str, nxt_comm, "nxt_comm") /* who ran instead */                                                     \
+	F(9, u32, nxt_pid, "nxt_pid") /* its thread id */                                                         \
+	F(20, u64, start_ns, "start_ns")                                                                          \
+	F(21, u64, dur_ns, "dur_ns")                                                                              \
+	F(22, u32, step, "step")                                                                                  \
+	F(23, u64, delay_ns, "delay_ns") /* of this span: how long it was runnable and not running */             \
+	F(24, u64, on_ns, "on_ns") /* how long it then ran */                                                     \
+	F(25, u32, cpu, "cpu") /* 1 + where it then ran, or where the event was; 0 = unknown */                   \
+	F(26, u32, from_cpu, "from_cpu") /* 1 + where it had run before, when that was another */                 \
+	F(27, u32, migrations, "migrations") /* moves between CPUs in this span */                                \
+	F(28, u32, state, "state") /* why it left: 0 preempted or yielded, else the kernel's task state bits */   \
+	F(29, u64, wake_ns, "wake_ns") /* from its wake-up until it ran */                                        \
+	F(30, u32, waker_pid, "waker_pid") /* thread id; 0 = an interrupt, or unknown */                          \
+	F(31, str, waker_comm, "waker_comm")                                                                      \
+	F(32, u32, nxt_tgid, "nxt_tgid") /* process of nxt_pid */                                                 \
+	F(33, u64, irq_ns, "irq_ns") /* hard interrupts during on_ns, ... */                                      \
+	F(34, u32, irqs, "irqs")                                                                                  \
+	F(35, u64, softirq_ns, "softirq_ns")                                                                      \
+	F(36, u32, softirqs, "softirqs")                                                                          \
+	F(37, u32, flags, "flags")                                                                                \
+	F(38, u32, pid, "pid") /* process of the thread when it is not Origin's: a forked worker */               \
+	F(39, str, name, "name") /* of the interrupt, file of a page fault, ... */                                \
+	F(40, u32, number, "number") /* 1 + number of the interrupt or vector; pages */                           \
+	F(41, u64, address, "address")
+
+/* Top level of os_trace files: agent's and probe's parts alike */
+#define REPEATED_OS(M)            \
+	M(1, os, OSprobe_entries) \
+	M(32, note, notes)        \
+	M(33, thread, threads)    \
+	M(100, origin, origin)    \
 	M(101, drop, drops)
 
 #define FIELDS_PYTORCH(F)             \
