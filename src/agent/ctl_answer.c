@@ -26,9 +26,10 @@
 #define HOOK_OBJECTS_UPTO 48000u /* bytes of an answer */
 
 static const char *const source_names[POOL_SRC_COUNT] = {
-	[POOL_SRC_STAGE] = "stage", [POOL_SRC_COMM] = "comm",	[POOL_SRC_STEP] = "step",     [POOL_SRC_IO] = "io",
-	[POOL_SRC_GIL] = "gil",	    [POOL_SRC_MUTEX] = "mutex", [POOL_SRC_MEMORY] = "memory", [POOL_SRC_HBM] = "hbm",
-	[POOL_SRC_MSPTI] = "mspti", [POOL_SRC_NOTE] = "note",	[POOL_SRC_OTHER] = "other",
+	[POOL_SRC_STAGE] = "stage",   [POOL_SRC_COMM] = "comm",	  [POOL_SRC_STEP] = "step",
+	[POOL_SRC_IO] = "io",	      [POOL_SRC_GIL] = "gil",	  [POOL_SRC_MUTEX] = "mutex",
+	[POOL_SRC_MEMORY] = "memory", [POOL_SRC_HBM] = "hbm",	  [POOL_SRC_MSPTI] = "mspti",
+	[POOL_SRC_NOTE] = "note",     [POOL_SRC_OTHER] = "other", [POOL_SRC_STACK] = "stack",
 };
 
 static const char *const stage_names[STAGE_COUNT] = {

@@ -59,6 +59,7 @@ enum pool_source {
 	POOL_SRC_MSPTI,
 	POOL_SRC_NOTE,
 	POOL_SRC_OTHER,
+	POOL_SRC_STACK,
 	POOL_SRC_COUNT = 16
 };
 

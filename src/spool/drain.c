@@ -81,17 +81,19 @@ struct drain {
 };
 
 static const uint8_t rec_source[REC_TYPES] = {
-	[REC_STAGE] = POOL_SRC_STAGE,	[REC_STEP] = POOL_SRC_STEP,  [REC_COMM] = POOL_SRC_COMM,
-	[REC_COMM_SUM] = POOL_SRC_COMM, [REC_GC] = POOL_SRC_STAGE,   [REC_NOTE] = POOL_SRC_NOTE,
-	[REC_IO] = POOL_SRC_IO,		[REC_LOCK] = POOL_SRC_MUTEX, [REC_GIL] = POOL_SRC_GIL,
+	[REC_STAGE] = POOL_SRC_STAGE,	[REC_STEP] = POOL_SRC_STEP,    [REC_COMM] = POOL_SRC_COMM,
+	[REC_COMM_SUM] = POOL_SRC_COMM, [REC_GC] = POOL_SRC_STAGE,     [REC_NOTE] = POOL_SRC_NOTE,
+	[REC_IO] = POOL_SRC_IO,		[REC_LOCK] = POOL_SRC_MUTEX,   [REC_GIL] = POOL_SRC_GIL,
+	[REC_STACK] = POOL_SRC_STACK,	[REC_MODULE] = POOL_SRC_STACK, [REC_CODE] = POOL_SRC_STACK,
 };
 
 static const uint16_t rec_bytes[REC_TYPES] = {
-	[REC_STAGE] = sizeof(struct rec_stage), [REC_STEP] = sizeof(struct rec_step),
-	[REC_COMM] = sizeof(struct rec_comm),	[REC_COMM_SUM] = sizeof(struct rec_comm_sum),
-	[REC_GC] = sizeof(struct rec_gc),	[REC_NOTE] = sizeof(struct rec_note),
-	[REC_IO] = sizeof(struct rec_io),	[REC_LOCK] = sizeof(struct rec_lock),
-	[REC_GIL] = sizeof(struct rec_gil),
+	[REC_STAGE] = sizeof(struct rec_stage),	  [REC_STEP] = sizeof(struct rec_step),
+	[REC_COMM] = sizeof(struct rec_comm),	  [REC_COMM_SUM] = sizeof(struct rec_comm_sum),
+	[REC_GC] = sizeof(struct rec_gc),	  [REC_NOTE] = sizeof(struct rec_note),
+	[REC_IO] = sizeof(struct rec_io),	  [REC_LOCK] = sizeof(struct rec_lock),
+	[REC_GIL] = sizeof(struct rec_gil),	  [REC_STACK] = sizeof(struct rec_stack),
+	[REC_MODULE] = sizeof(struct rec_module), [REC_CODE] = sizeof(struct rec_code),
 };
 
 static void say_nothing(void *ctx, const char *text)

@@ -6,20 +6,20 @@
 #include <string.h>
 
 extern const struct sink_ops sink_timeline_pb, sink_timeline_json, sink_timeline_ext, sink_markers, sink_io_pb,
-	sink_io_json, sink_mutex, sink_gil;
+	sink_io_json, sink_mutex, sink_gil, sink_stacks;
 
 const struct sink_ops *const sink_table[] = {
 	&sink_timeline_pb, &sink_timeline_json, &sink_timeline_ext, &sink_markers, &sink_io_pb,
-	&sink_io_json,	   &sink_mutex,		&sink_gil,	    NULL,
+	&sink_io_json,	   &sink_mutex,		&sink_gil,	    &sink_stacks,  NULL,
 };
 
 const char *sink_source_name(enum pool_source source)
 {
 	static const char *const names[POOL_SRC_COUNT] = {
-		[POOL_SRC_STAGE] = "stage",   [POOL_SRC_COMM] = "comm", [POOL_SRC_STEP] = "step",
-		[POOL_SRC_IO] = "io",	      [POOL_SRC_GIL] = "gil",	[POOL_SRC_MUTEX] = "mutex",
-		[POOL_SRC_MEMORY] = "memory", [POOL_SRC_HBM] = "hbm",	[POOL_SRC_MSPTI] = "mspti",
-		[POOL_SRC_NOTE] = "note",
+		[POOL_SRC_STAGE] = "stage",   [POOL_SRC_COMM] = "comm",	  [POOL_SRC_STEP] = "step",
+		[POOL_SRC_IO] = "io",	      [POOL_SRC_GIL] = "gil",	  [POOL_SRC_MUTEX] = "mutex",
+		[POOL_SRC_MEMORY] = "memory", [POOL_SRC_HBM] = "hbm",	  [POOL_SRC_MSPTI] = "mspti",
+		[POOL_SRC_NOTE] = "note",     [POOL_SRC_STACK] = "stack",
 	};
 
 	return (unsigned int)source < POOL_SRC_COUNT && names[source] ? names[source] : "other";

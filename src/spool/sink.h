@@ -28,6 +28,7 @@ enum sink_kind {
 	SINK_OS,
 	SINK_HBM,
 	SINK_TIMELINE_EXT, /* JSON only: <timeline>.ext.json, what the published schema has no array for */
+	SINK_STACKS, /* stacks/stacks_rank<r>_<pid>.json: what stack ids in other files stand for */
 	SINK_KINDS
 };
 

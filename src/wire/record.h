@@ -43,6 +43,9 @@ enum rec_type {
 	REC_IO, /* one I/O call */
 	REC_LOCK, /* one wait for a lock, or the count of all calls of a function */
 	REC_GIL, /* a hold of the interpreter lock, a wait for it */
+	REC_STACK, /* what a stack id of other records stands for */
+	REC_MODULE, /* an object file that frames of stacks lie in */
+	REC_CODE, /* a Python function that frames of stacks run */
 	REC_TYPES
 };
 
@@ -249,6 +252,58 @@ struct rec_gil {
 	uint64_t dur_ns;
 	uint32_t what; /* enum gil_what; FORCED: what a drop on request waits for its successor */
 	uint32_t timeouts; /* of a wait: how often the switch interval ran out */
+};
+
+/*
+ * Stacks: each distinct one is put once, before the first record that names its id; so are the modules and functions that
+ * its frames refer to. Threads empty their chunks when they like: in the files a definition may come after its use.
+ */
+#define STACK_FRAMES_MAX 124u /* frames of one stack; of a longer one the innermost */
+#define STACK_CUT 1u /* flags of rec_stack's head: there were more frames outside */
+#define STACK_GUESSED 2u /* some frames were found by frame pointers, not by unwind tables */
+
+/* A frame, innermost first, is 64 bits: the kind, then
+ *   native: module id, address inside it as its symbol table counts (return address - 1: lies inside the call)
+ *   Python: function id, line (0 = unknown)
+ *   raw: an address outside every known module (code made at run time) */
+enum frame_kind { FRAME_RAW, FRAME_NATIVE, FRAME_PYTHON };
+#define FRAME_KIND(frame) ((enum frame_kind)((frame) >> 62))
+#define FRAME_NATIVE_AT(module, offset) ((uint64_t)FRAME_NATIVE << 62 | (uint64_t)(module) << 44 | (uint64_t)(offset))
+#define FRAME_PYTHON_AT(code, line) ((uint64_t)FRAME_PYTHON << 62 | (uint64_t)(code) << 24 | (uint64_t)(line))
+#define FRAME_OFFSET_BITS 44
+#define FRAME_LINE_BITS 24
+#define FRAME_MODULE(frame) ((uint32_t)((frame) >> FRAME_OFFSET_BITS & 0x3ffffu))
+#define FRAME_OFFSET(frame) ((frame) & ((1ull << FRAME_OFFSET_BITS) - 1))
+#define FRAME_CODE(frame) ((uint32_t)((frame) >> FRAME_LINE_BITS))
+#define FRAME_LINE(frame) ((uint32_t)(frame) & ((1u << FRAME_LINE_BITS) - 1))
+
+struct rec_stack {
+	struct rec_head head; /* flags: STACK_CUT, STACK_GUESSED */
+	uint32_t id; /* from 1; forked children share the numbers */
+	uint32_t count;
+	uint64_t frames[]; /* count of them, innermost first */
+};
+
+#define BUILD_ID_MAX 32u
+
+struct rec_module {
+	struct rec_head head;
+	uint32_t id; /* from 1 */
+	uint16_t path_bytes;
+	uint8_t build_id_bytes; /* 0 = the file has none */
+	uint8_t reserved;
+	uint8_t build_id[BUILD_ID_MAX];
+	char path[]; /* as the loader knows it, not terminated; the record's end is padded */
+};
+
+struct rec_code {
+	struct rec_head head;
+	uint32_t id; /* from 1 */
+	uint32_t first_line;
+	uint16_t name_bytes; /* qualified name; before 3.11 the plain one */
+	uint16_t file_bytes;
+	uint32_t reserved;
+	char text[]; /* name, then file; UTF-8, not terminated; the record's end is padded */
 };
 
 /* ---- messages of the files: F(number, type, name, json) ------------------------------------------------------------
