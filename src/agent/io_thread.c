@@ -195,8 +195,7 @@ static void say(void *ctx, const char *text)
 	siglog(SIGLOG_WARN, "io", "%s", text);
 }
 
-/* Killed before the first pass: recover must know whose records these are. A better Origin follows with the drain. */
-static void announce(void)
+void io_announce(void)
 {
 	struct msg_origin origin;
 	struct st_err err;
@@ -473,7 +472,6 @@ void io_run(void)
 	bool all_written;
 	int tries;
 
-	announce();
 	io.recover_ns = clock_mono_ns() + RECOVER_AFTER_NS;
 	while (!thread_stopping(THREAD_IO)) {
 		thread_sleep(THREAD_IO, sleep_ns);

@@ -13,6 +13,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/**
+ * io_announce - tell recover whose records the pool will hold
+ *
+ * A better Origin follows with the drain; until then, and that is as long as the kernel lets the io thread wait, a
+ * process that is killed leaves records which only this names. Context: whoever starts the threads, before the io
+ * thread.
+ */
+void io_announce(void);
+
 /** io_run - body of the thread. */
 void io_run(void);
 

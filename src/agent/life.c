@@ -119,6 +119,7 @@ int life_threads_start(void)
 	struct python_options options = { .list_path = env.text[ENV_PYFUNC_LIST], .stages_on = env.python_tracing };
 	int ret;
 
+	io_announce();
 	ret = thread_start(THREAD_IO, io_run);
 	if (ret < 0)
 		return ret;

@@ -116,7 +116,7 @@ static int empty_pool(struct work *w, struct pool *pool, struct st_err *err)
 	};
 	struct drain_stats stats;
 	struct drain *d;
-	int ret, round;
+	int ret, round, file;
 
 	if (!drain_recorded(pool->head)) {
 		keep_text(w, "the process never recorded");
@@ -126,13 +126,13 @@ static int empty_pool(struct work *w, struct pool *pool, struct st_err *err)
 	if (!d)
 		return -errno;
 	ret = drain_adopt(d, err);
-	if (ret >= 0)
-		w->report.files = (uint64_t)ret;
 	for (round = 0; ret >= 0 && round < DRAIN_ROUNDS; round++) {
 		ret = drain_step(d, true, err);
 		if (ret == 0)
 			break;
 	}
+	for (file = 0; file < POOL_FILES; file++)
+		w->report.files += pool->head->files[file].path[0] != 0;
 	drain_stats(d, &stats);
 	w->report.records = stats.records;
 	w->report.dropped = stats.dropped;

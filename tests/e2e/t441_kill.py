@@ -161,6 +161,51 @@ def test_killed_before_the_first_pass():
     h.check_equal(jobs.steps_in(h.find_one(dump, "timeline/*--00006.timeline")), list(range(1, 21)), "steps")
 
 
+# The first thread that is made, and that is systrace/io, does not get to run.
+LATE_THREAD = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <unistd.h>
+
+static void *(*body)(void *);
+
+static void *late(void *arg)
+{
+	sleep(600);
+	return body(arg);
+}
+
+int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*start)(void *), void *arg)
+{
+	int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+
+	*(void **)&real = dlsym(RTLD_NEXT, "pthread_create");
+	if (body)
+		return real(thread, attr, start, arg);
+	body = start;
+	return real(thread, attr, late, arg);
+}
+"""
+
+
+def test_killed_before_the_io_thread_ran():
+    """A busy machine lets a new thread wait: whose records these are is known before it has run at all."""
+    library = h.compile_c(LATE_THREAD, os.path.join(h.tmpdir(), "late.so"), "-shared", "-fPIC", "-ldl")
+    dump = h.tmpdir()
+    env = h.preload_env(dump, RANK="6")
+    job = jobs.Job(PYTHON, dict(env, LD_PRELOAD="%s %s" % (library, h.AGENT)))
+    job.wait_attached()
+    names = job.threads()
+    h.check("systrace/ctl" in names and "systrace/io" not in names, "threads %s" % names)
+    job.train(20)
+    job.process.send_signal(signal.SIGKILL)
+    job.process.wait()
+    told = recover(os.path.join(dump, "spool")).ok().out
+    h.check_equal(jobs.steps_in(h.find_one(dump, "timeline/*--00006.timeline")), list(range(1, 21)), "steps")
+    h.check("into 1 files" in told, told)
+
+
 def test_ready_only():
     """A process that never recorded leaves nothing, killed or not."""
     dump = h.tmpdir()
@@ -273,5 +318,6 @@ def test_twice_at_once():
         h.check_equal(pools(spool), [], "pools")
 
 
-h.main(test_random_moments_pb, test_random_moments_json, test_killed_before_the_first_pass, test_ready_only,
-       test_another_user, test_other_pid_namespace, test_container_with_a_low_pid, test_twice_at_once)
+h.main(test_random_moments_pb, test_random_moments_json, test_killed_before_the_first_pass,
+       test_killed_before_the_io_thread_ran, test_ready_only, test_another_user, test_other_pid_namespace,
+       test_container_with_a_low_pid, test_twice_at_once)
