@@ -22,7 +22,7 @@ import perfetto_text
 TOOLS = next((t for t in (os.path.join(ROOT, up, "shared", "tools") for up in ("..", "../..")) if os.path.isdir(t)),
              os.path.join(ROOT, "..", "shared", "tools"))
 DIR = tmpdir()
-OUTPUTS = {"db": "ftrace_data.db", "json": "out.json", "chrome": "out.chrome.json", "perfetto": "out.pftrace"}
+OUTPUTS = {"db": "ftrace_data.db", "json": "out.json", "chrome": "out.trace.json", "perfetto": "out.pftrace"}
 CHECKS = {"db": ["check_msinsight_db.py"], "json": ["check_chrome.py", "--mindstudio"],
           "chrome": ["check_chrome.py", "--require-names"], "perfetto": ["check_perfetto.py"]}
 # two tasks that hand a byte to and fro, one that computes, one that sleeps, threads that wait for a lock

@@ -96,7 +96,7 @@ def an_older_output_is_replaced_whole():
 
 def suffix_or_option_decides_the_format():
     fresh("t.txt")
-    for name, option, first in (("x.json", (), b"["), ("x.chrome.json", (), b"{"), ("x.pftrace", (), b"\x0a"),
+    for name, option, first in (("x.json", (), b"["), ("x.chrome.json", (), b"{"), ("x.trace.json", (), b"{"), ("x.pftrace", (), b"\x0a"),
                                 ("x.db", (), b"S"), ("y.json", ("--format=chrome",), b"{"),
                                 ("y.any", ("--format=json",), b"[")):
         convert("--input=t.txt", "--output=" + name, *option).ok()
@@ -199,7 +199,7 @@ def locks_have_waits_and_holds():
     result = convert("--input=locks.txt", "--type=mmaplock", "--output=l.chrome.json").ok()
     check("2 lines of stack traces were skipped" in result.err, result.err)
     with open(path("l.chrome.json")) as f:
-        got = {(e["name"], e["dur"], e["args"].get("result")) for e in json.load(f)["traceEvents"] if e["ph"] == "X"}
+        got = {(e["name"], round(e["dur"], 3), e["args"].get("result")) for e in json.load(f)["traceEvents"] if e["ph"] == "X"}
     check_equal(got, {("mmap_lock wait (write)", 20, None), ("mmap_lock held (write)", 30, None),
                       ("mmap_lock wait (read)", 50, "not taken")}, "spans")
     for name in ("l.db", "l.json", "l.pftrace"):
