@@ -249,12 +249,26 @@ struct rec_lock {
 
 enum gil_what { GIL_HOLD, GIL_WAIT, GIL_FORCED };
 
+#define GIL_CUT_BEGIN 1u /* flags of rec_gil's head: it had begun before the capture */
+#define GIL_CUT_END 2u /* it went on when the capture ended */
+#define GIL_FOR_OTHER 4u /* struct rec_gil_for: not the writer's */
+#define GIL_ASKED 8u /* a hold that ended after a waiting thread's switch interval had run out: a forced switch */
+
 struct rec_gil {
 	struct rec_head head;
 	uint64_t begin_ns;
 	uint64_t dur_ns;
 	uint32_t what; /* enum gil_what; FORCED: what a drop on request waits for its successor */
 	uint32_t timeouts; /* of a wait: how often the switch interval ran out */
+	uint32_t lock; /* 0 = that of the main interpreter, else of an interpreter with a lock of its own */
+	uint32_t reserved;
+};
+
+struct rec_gil_for {
+	struct rec_gil gil;
+	char comm[16]; /* name of that thread, "" = not known */
+	uint32_t tid;
+	uint32_t reserved;
 };
 
 /*
