@@ -72,7 +72,7 @@ struct pass {
 #define FORK_WAIT_NS 1000000000u
 
 /* Held by our threads for microseconds. No mutex: older C libraries know no wait with an end outside of libpthread. */
-static _Atomic uint32_t listing;
+static _Atomic uint32_t in_listing;
 static __thread bool prepared __attribute__((tls_model("initial-exec")));
 
 static bool listing_enter(uint64_t wait_ns)
@@ -81,7 +81,7 @@ static bool listing_enter(uint64_t wait_ns)
 	uint64_t begin_ns = clock_mono_ns();
 	uint32_t nobody = 0;
 
-	while (!atomic_compare_exchange_strong_explicit(&listing, &nobody, 1, memory_order_acquire,
+	while (!atomic_compare_exchange_strong_explicit(&in_listing, &nobody, 1, memory_order_acquire,
 							memory_order_relaxed)) {
 		if (clock_mono_ns() - begin_ns > wait_ns)
 			return false;
@@ -93,7 +93,7 @@ static bool listing_enter(uint64_t wait_ns)
 
 static void listing_leave(void)
 {
-	atomic_store_explicit(&listing, 0, memory_order_release);
+	atomic_store_explicit(&in_listing, 0, memory_order_release);
 }
 
 int got_each_object(int (*each)(struct dl_phdr_info *info, size_t size, void *arg), void *arg)
