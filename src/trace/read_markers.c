@@ -97,6 +97,8 @@ struct markers {
 	struct event *queue; /* given up or left open, to be delivered */
 	uint32_t queue_at, queue_len;
 	bool done;
+	bool device_only; /* markers_device_only() */
+	uint64_t issued; /* then: highest id whose host side began */
 	uint32_t key_group, key_dtype, key_count, key_id, key_side, name_unnamed, name_lost, sides[2];
 	uint64_t rows, bad_rows, odd_flags, no_time, unpaired_ends, unpaired_begins, other_kinds;
 	uint64_t first_bad; /* offset */
@@ -204,6 +206,19 @@ static void label_parse(struct markers *mk, const char *text, size_t len, struct
 		label->name = intern(mk, text, len);
 }
 
+/* Names of one file differ in their operation, group or count: a few places tell most of them apart, comparing does the rest */
+static uint64_t label_hash(const char *text, size_t len)
+{
+	char places[32];
+
+	if (len < 2 * sizeof(places))
+		return hash64(text, len);
+	memcpy(places, text + 8, 8);
+	memcpy(places + 8, text + len / 2 - 4, 8);
+	memcpy(places + 16, text + len - 32, 16);
+	return hash64(places, sizeof(places));
+}
+
 static void label_of(struct markers *mk, const char *text, size_t len, struct label *label)
 {
 	struct cached_label *cached;
@@ -213,7 +228,7 @@ static void label_of(struct markers *mk, const char *text, size_t len, struct la
 		label_parse(mk, text, len, label);
 		return;
 	}
-	hash = hash64(text, len);
+	hash = label_hash(text, len);
 	cached = &mk->labels[hash & (NAME_SLOTS - 1)];
 	if (cached->len != len || cached->hash != hash || memcmp(cached->text, text, len) != 0) {
 		label_parse(mk, text, len, &cached->label);
@@ -425,6 +440,11 @@ static int take_row(struct markers *mk, const struct row *row, struct event *ev)
 		mk->base.stats.skipped++;
 		return 0;
 	}
+	if (mk->device_only && !side) {
+		if (row->flag & FLAG_BEGIN && row->id > mk->issued)
+			mk->issued = row->id;
+		return 0;
+	}
 	if (!row->t_ns) {
 		mk->no_time++;
 		mk->base.stats.skipped++;
@@ -467,17 +487,23 @@ static inline const char *digits(const char *at, char stop, uint64_t *value)
 	return at != begin && at - begin < 21 && *at == stop ? at + 1 : NULL;
 }
 
-/* The six columns behind the name, the last one ending at a line end. */
-static inline const char *tail(const char *at, struct row *row)
+/* The six columns behind the name, the last one ending at a line end. Of a host row of which only the id counts the rest is
+ * passed over. */
+static inline const char *tail(const char *at, const char *end, bool device_only, struct row *row)
 {
 	uint64_t *const object = row->object;
 	unsigned int digit;
 	const char *begin;
 	uint64_t sum = 0;
 
-	if (!(at = digits(at, ',', &row->source)) || !(at = digits(at, ',', &row->t_ns)) ||
-	    !(at = digits(at, ',', &object[0])) || !(at = digits(at, ',', &object[1])) ||
-	    !(at = digits(at, ',', &object[2])))
+	if (!(at = digits(at, ',', &row->source)))
+		return NULL;
+	if (device_only && row->source == 0) {
+		at = memchr(at, '\n', (size_t)(end - at));
+		return at ? at + 1 : NULL;
+	}
+	if (!(at = digits(at, ',', &row->t_ns)) || !(at = digits(at, ',', &object[0])) ||
+	    !(at = digits(at, ',', &object[1])) || !(at = digits(at, ',', &object[2])))
 		return NULL;
 	begin = at;
 	while ((digit = (unsigned int)(*at - '0')) < 10) {
@@ -572,7 +598,7 @@ static const char *parse_row(const struct markers *mk, const char *at, const cha
 			if (at)
 				at++;
 		}
-		next = at ? tail(at, row) : NULL;
+		next = at ? tail(at, end, mk->device_only, row) : NULL;
 		if (next) { /* no line end can be inside the name: too many columns would follow */
 			*ok = true;
 			return next;
@@ -753,6 +779,19 @@ static void markers_report(const struct ev_reader *reader, void (*line)(void *ar
 			 mk->input.torn ? mk->input.problem : "the last row is cut", mk->rows);
 		line(arg, text);
 	}
+}
+
+static const struct ev_reader_ops markers_ops;
+
+void markers_device_only(struct ev_reader *reader)
+{
+	if (reader->ops == &markers_ops)
+		((struct markers *)reader)->device_only = true;
+}
+
+uint64_t markers_issued(const struct ev_reader *reader)
+{
+	return reader->ops == &markers_ops ? ((const struct markers *)reader)->issued : 0;
 }
 
 static const struct ev_reader_ops markers_ops = {
