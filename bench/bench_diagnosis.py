@@ -24,9 +24,12 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SYSTRACE = os.path.join(os.environ.get("ST_BUILD", os.path.join(ROOT, "build")), "systrace")
 NOISES = ["dpvar", "overlap", "loss", "ragged", "missing", "skew",
           "dpvar overlap loss ragged skew jitter ckpt warmup gc hetero"]
+# size (SHAPES), fault; of the links the ranks a and b, of the data-parallel groups their members
 FAULTS = [("8", "compute:{r}:0.3:{t}"), ("16", "compute:{r}:0.1:{t}"), ("16", "launch:{r}:0.3:{t}"),
-          ("16", "compute:{r}:0.05:{t}"), ("32", "dataloader:{r}:10:{t}"), ("16", ""), ("32", "compute:{r}:0.2:{t}:{e}")]
-SHAPES = {"8": (4, 2, 1), "16": (4, 2, 2), "32": (4, 4, 2)}
+          ("16", "compute:{r}:0.05:{t}"), ("32", "dataloader:{r}:10:{t}"), ("16", ""), ("32", "compute:{r}:0.2:{t}:{e}"),
+          ("8d", "launch:{r}:0.3:{t}"), ("8d", "compute:{r}:0.2:{t}"), ("16p", "comm:{a}+{b}:40:{t}"), ("32", ""),
+          ("8t", "launch:{r}:0.2:{t}"), ("16", "hang:{r}:1:{t}")]
+SHAPES = {"8": (4, 2, 1), "8d": (1, 8, 1), "8t": (8, 1, 1), "16": (4, 2, 2), "16p": (4, 1, 4), "32": (4, 4, 2)}
 
 
 def generate(options, *args):
@@ -67,10 +70,13 @@ def suite_adverse(options, seed, corpus):
         for m, (size, fault) in enumerate(FAULTS):
             tp, dp, pp = SHAPES[size]
             begin = rng.randrange(45, 65)
-            args = ["one", "--out", "%s/a%d-%d" % (corpus, n, m), "--name", "a%d-%d" % (n, m), "--ranks", size,
+            ranks = tp * dp * pp
+            link = rng.randrange(max(1, ranks - tp * dp))
+            args = ["one", "--out", "%s/a%d-%d" % (corpus, n, m), "--name", "a%d-%d" % (n, m), "--ranks", str(ranks),
                     "--tp", str(tp), "--dp", str(dp), "--pp", str(pp), "--seed", str(rng.randrange(10**6)), "--noise", noise]
             if fault:
-                args += ["--fault", fault.format(r=rng.randrange(int(size)), t=begin, e=begin + 40)]
+                args += ["--fault", fault.format(r=rng.randrange(ranks), t=begin, e=begin + 40,
+                                                   a=link, b=link + tp * dp)]
             generate(options, *args)
 
 

@@ -74,6 +74,7 @@ struct loc_step {
 	int64_t begin_ns; /* wall clock */
 	int64_t load_end_ns; /* end of its first data loader stage, 0 = unknown */
 	double ms; /* 0 = until the next step begins */
+	double forward_ms; /* forward passes, 0 = unknown */
 };
 
 struct loc_rank;
@@ -94,6 +95,9 @@ int loc_rank_stage(struct loc_rank *rank, uint32_t step, enum loc_kind kind, dou
 int loc_rank_sum(struct loc_rank *rank, const struct loc_sum *sum);
 int loc_rank_op(struct loc_rank *rank, const struct loc_op *op);
 int loc_rank_done(struct loc_rank *rank);
+
+/** loc_rank_issued - the host began to issue calls up to this serial, though some may not have begun on the device */
+void loc_rank_issued(struct loc_rank *rank, uint64_t serial);
 
 /** struct loc_source - what another layer recorded of a rank beyond its peers */
 struct loc_source {

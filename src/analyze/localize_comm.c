@@ -17,6 +17,7 @@
 #define NOISE_COMM 6.0
 #define MIN_PEERS 3
 #define OWN_QUANTILE 0.2
+#define CLOCK_TOLERANCE_NS 2000000 /* bounds this near to the offset confirm it */
 #define CLOCK_WINDOW \
 	4 /* steps judged with one clock offset: fewer than make a window's median, should a clock be set in them */
 
@@ -161,6 +162,28 @@ static bool is_line(const struct localize *loc, const struct loc_group *group)
 	return !group->pairwise || group->members_count == 2;
 }
 
+/* Ranks of one host share its clock; a rank whose host is not known has a clock of its own */
+static uint32_t host_of(const struct loc_rank *r)
+{
+	return r->ip ? r->ip : r->host ? r->host : UINT32_MAX - (uint32_t)r->rank;
+}
+
+/* How often the next member lies on another host: groups within a host and across hosts are not equally fast */
+static uint64_t host_changes(const struct localize *loc, const struct loc_group *group)
+{
+	const struct loc_rank *last = loc_rank_by_number(loc, group->members[0]);
+	uint64_t changes = 0;
+	size_t i;
+
+	for (i = 1; i < group->members_count; i++) {
+		const struct loc_rank *r = loc_rank_by_number(loc, group->members[i]);
+
+		changes += r && last && host_of(r) != host_of(last);
+		last = r;
+	}
+	return changes;
+}
+
 int loc_judge_groups(struct localize *loc)
 {
 	double **grid = loc_grid_new(loc->groups_count, loc->steps);
@@ -178,7 +201,8 @@ int loc_judge_groups(struct localize *loc)
 			.op = g->op,
 			.a = -1,
 			.b = -1,
-			.likeness = ((uint64_t)g->members_count << 40) ^ ((uint64_t)g->places << 32) ^ g->op,
+			.likeness = (host_changes(loc, g) << 56) ^ ((uint64_t)g->members_count << 40) ^
+				    ((uint64_t)g->places << 32) ^ g->op,
 			.ms = grid[count],
 		};
 		if (g->pairwise) {
@@ -211,7 +235,9 @@ static const struct loc_link_op *op_at(const struct loc_links *links, uint32_t i
 struct host_pair {
 	uint32_t left, right;
 	int64_t ahead, behind; /* shortest end on the right minus begin on the left, and the other way round */
-	int64_t offset; /* clock of the right one minus clock of the left */
+	int64_t offset; /* clock of the right one minus clock of the left, as last known */
+	int64_t low, high; /* now it lies between these */
+	int64_t slack_ahead, slack_behind; /* transfer alone: what the closest bounds were beyond the offset */
 	bool known;
 };
 
@@ -230,12 +256,6 @@ struct chain {
 	size_t *hints; /* per rank: where the last exchange was found */
 	double *ms; /* scratch */
 };
-
-/* Ranks of one host share its clock; a rank whose host is not known has a clock of its own */
-static uint32_t host_of(const struct loc_rank *r)
-{
-	return r->ip ? r->ip : r->host ? r->host : UINT32_MAX - (uint32_t)r->rank;
-}
 
 static size_t find_pair(struct host_pairs *pairs, uint32_t left, uint32_t right)
 {
@@ -281,23 +301,45 @@ static void bound_clocks(const struct chain *c, size_t at, uint32_t from, uint32
 	}
 }
 
-/* An offset that still lies within the bounds is kept: one-sided waiting would pull the middle of the bounds away */
+/*
+ * The bounds lie beyond the offset by the transfer alone as long as each side sometimes arrives last, and by the waiting
+ * too once one side always does. While one of them is where it usually is, the offset is known and follows it. Where none
+ * is, one side may be waiting or a clock may have been set: then all between the bounds is possible.
+ */
+static void settle_pair(struct host_pair *p)
+{
+	int64_t low = p->slack_behind - p->behind, high = p->ahead - p->slack_ahead;
+
+	if (!p->known || low > high) {
+		p->offset = !p->known ? (p->ahead - p->behind) / 2 : (low + high) / 2;
+		p->slack_ahead = p->ahead - p->offset;
+		p->slack_behind = p->behind + p->offset;
+	} else if (llabs(p->offset - low) <= CLOCK_TOLERANCE_NS || llabs(p->offset - high) <= CLOCK_TOLERANCE_NS) {
+		p->offset = p->offset < low ? low : p->offset > high ? high : p->offset;
+		if (p->ahead - p->offset < p->slack_ahead)
+			p->slack_ahead = p->ahead - p->offset;
+		if (p->behind + p->offset < p->slack_behind)
+			p->slack_behind = p->behind + p->offset;
+	} else {
+		p->low = low;
+		p->high = high;
+		return;
+	}
+	p->low = p->high = p->offset;
+	p->known = true;
+}
+
 static void settle_clocks(struct host_pairs *pairs)
 {
 	size_t i;
 
-	for (i = 0; i < pairs->count; i++) {
-		struct host_pair *p = &pairs->list[i];
-
-		if (p->left == p->right || p->ahead == INT64_MAX)
-			continue;
-		if (!p->known || p->offset > p->ahead || p->offset < -p->behind)
-			p->offset = (p->ahead - p->behind) / 2;
-		p->known = true;
-	}
+	for (i = 0; i < pairs->count; i++)
+		if (pairs->list[i].left != pairs->list[i].right && pairs->list[i].ahead != INT64_MAX)
+			settle_pair(&pairs->list[i]);
 }
 
-/* One exchange on a rank: its end minus the last arrival among it and its neighbours, NAN if one is missing */
+/* One exchange on a rank: its end minus the last arrival among it and its neighbours, NAN if one is missing. Where the
+ * clocks are not known exactly an arrival counts as late as it can have been: nobody is accused for that. */
 static double exchange_ms(const struct chain *c, const struct host_pairs *pairs, size_t at, uint32_t index)
 {
 	const struct loc_link_op *mine = op_at(&c->ranks[at]->links, index, &c->hints[at]), *other;
@@ -310,14 +352,14 @@ static double exchange_ms(const struct chain *c, const struct host_pairs *pairs,
 		other = op_at(&c->ranks[at - 1]->links, index, &c->hints[at - 1]);
 		if (!other)
 			return NAN;
-		begin = other->begin_ns + pairs->list[c->pair[at - 1]].offset;
+		begin = other->begin_ns + pairs->list[c->pair[at - 1]].high;
 		last = begin > last ? begin : last;
 	}
 	if (at + 1 < c->count) {
 		other = op_at(&c->ranks[at + 1]->links, index, &c->hints[at + 1]);
 		if (!other)
 			return NAN;
-		begin = other->begin_ns - pairs->list[c->pair[at]].offset;
+		begin = other->begin_ns - pairs->list[c->pair[at]].low;
 		last = begin > last ? begin : last;
 	}
 	return (double)(mine->end_ns - last) / 1e6;
@@ -409,7 +451,9 @@ static int judge_chains(struct localize *loc, struct chain *chains, size_t count
 				.op = chains[k].group->op,
 				.a = chains[k].ranks[i]->rank,
 				.b = chains[k].ranks[i + 1]->rank,
-				.likeness = chains[k].group->op,
+				.likeness = ((uint64_t)(host_of(chains[k].ranks[i]) != host_of(chains[k].ranks[i + 1]))
+					     << 32) ^
+					    chains[k].group->op,
 				.ms = chains[k].transfer[i],
 			};
 	return judge_lines(loc, lines, used);

@@ -13,6 +13,7 @@ struct loc_cell {
 	float own_short; /* the part of own before the half of the ops that have the shorter ways */
 	float spike; /* what the longest way has above the second longest, both above their usual: a pause, no slowness */
 	float load;
+	float forward;
 	float ckpt;
 };
 
@@ -47,6 +48,12 @@ struct loc_rank {
 	uint32_t class_root; /* ranks of the same work have the same number (own time was judged) */
 	uint64_t progress; /* aligned index of the last op begun, plus 1 */
 	uint32_t pending; /* group of an op that did not end */
+	uint64_t issued; /* serial of the last op that the host issued; 0 = not known */
+	uint64_t issued_at; /* that op's index, aligned like progress */
+	struct loc_issue {
+		uint64_t at; /* aligned like progress */
+		uint32_t group; /* 0 = none */
+	} issue[2]; /* the first op issued that did not begin, and the last one issued, if it did not end */
 	int64_t last_ns;
 	bool done;
 };
@@ -118,11 +125,13 @@ int loc_judge_whole(const struct localize *loc, char *reason, size_t room);
 struct loc_scan {
 	double **excess; /* [subject][step of the grid]: share of the step's time; NAN = unknown */
 	double **steady; /* the same without single pauses, for the shortest window; NULL = excess */
+	const uint32_t *team; /* per subject: equal for those that were compared with each other; NULL = all of them */
 	size_t subjects;
 	size_t steps;
 	double floor; /* smaller shares are not reported */
 	double noise_factor;
 	double step_noise; /* known noise of one step, 0 = measured per subject */
+	bool changes; /* also look for subjects that got worse against their own past */
 };
 
 struct loc_hit {

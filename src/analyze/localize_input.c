@@ -5,6 +5,7 @@
  */
 #include "analyze/localize_input.h"
 #include "analyze/rank_steps.h"
+#include "trace/markers.h"
 #include "wire/op_family.h"
 
 #include <errno.h>
@@ -21,21 +22,32 @@ struct feeding {
 	struct rank_steps reference; /* of the first rank that has steps, for those found in markers */
 	uint32_t domain; /* configured group of the rank, 0 = none */
 	uint32_t key_group, key_count, key_id;
-	uint32_t last_name; /* whether it is pairwise is asked for each call */
-	bool last_pairwise;
+	uint8_t *pairwise; /* by name id: 0 = not asked yet, 1 = no, 2 = yes */
+	size_t pairwise_count;
 	int64_t last_ns;
 };
 
+/* Asked for each call. Out of memory: asked again each time. */
 static bool is_pairwise(struct feeding *f, uint32_t name)
 {
 	const char *text;
+	bool pairwise;
 
-	if (name != f->last_name) {
-		text = ev_text(f->records->session, name);
-		f->last_name = name;
-		f->last_pairwise = op_family_p2p(op_family_of(text, strlen(text)));
+	if (name < f->pairwise_count && f->pairwise[name])
+		return f->pairwise[name] == 2;
+	text = ev_text(f->records->session, name);
+	pairwise = op_family_p2p(op_family_of(text, strlen(text)));
+	if (name >= f->pairwise_count) {
+		uint8_t *more = realloc(f->pairwise, 2 * (size_t)name + 64);
+
+		if (!more)
+			return pairwise;
+		memset(more + f->pairwise_count, 0, 2 * (size_t)name + 64 - f->pairwise_count);
+		f->pairwise = more;
+		f->pairwise_count = 2 * (size_t)name + 64;
 	}
-	return f->last_pairwise;
+	f->pairwise[name] = pairwise ? 2 : 1;
+	return pairwise;
 }
 
 static int feed_stage(struct feeding *f, const struct rank_step *step, enum loc_kind kind, double ms)
@@ -60,6 +72,7 @@ static int feed_steps(struct feeding *f, const struct rank_steps *steps)
 						     .begin_ns = s->begin_ns,
 						     .load_end_ns = s->load_end_ns,
 						     .ms = (double)s->dur_ns / 1e6,
+						     .forward_ms = (double)s->forward_ns / 1e6,
 					     });
 		if (!ret && s->load_ns)
 			ret = feed_stage(f, s, LOC_DATALOADER, (double)s->load_ns / 1e6);
@@ -138,6 +151,8 @@ static int feed_markers(struct feeding *f, const char *path, bool device, size_t
 		records_note(f->records, "%s", err.text);
 		return 0;
 	}
+	if (device && !f->also->documented)
+		markers_device_only(reader);
 	while (!ret && (more = ev_next(reader, &ev, &err)) != 0) {
 		if (more < 0) {
 			if (!quiet)
@@ -154,6 +169,7 @@ static int feed_markers(struct feeding *f, const char *path, bool device, size_t
 		++*seen;
 		ret = feed_op(f, reader, &ev);
 	}
+	loc_rank_issued(f->rank, markers_issued(reader));
 	if (!quiet && reader->ops->report)
 		reader->ops->report(reader, note_line, (void *)f->records);
 	ev_close(reader);
@@ -239,5 +255,6 @@ int localize_feed(struct localize *loc, const struct records *records, const str
 	if (!ret)
 		ret = feed_ranks(&f, false);
 	rank_steps_fini(&f.reference);
+	free(f.pairwise);
 	return ret;
 }

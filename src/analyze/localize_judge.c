@@ -18,6 +18,8 @@
 #define NOISE_GROUPS 7.0
 #define CKPT_RATIO 1.3
 #define EVEN_SPLIT 0.5 /* share of a launch fault's excess that falls on the shorter half of the ops */
+#define FORWARD_GROWTH 0.04 /* of the forward pass: so much more is noticed whatever else grew */
+#define FORWARD_SHARE 0.1 /* of the own time, so that it can tell compute from launch */
 #define HANG_MINUTES 30.0
 
 static bool is_off(const struct localize *loc, enum loc_kind kind)
@@ -108,7 +110,7 @@ static void link_classes(const struct localize *loc, struct teams *teams)
 	}
 }
 
-enum part { PART_OWN, PART_SHORT, PART_STEADY };
+enum part { PART_OWN, PART_SHORT, PART_STEADY, PART_FORWARD };
 
 static float value_at(const struct localize *loc, const struct loc_rank *r, size_t step, enum part part)
 {
@@ -116,7 +118,16 @@ static float value_at(const struct localize *loc, const struct loc_rank *r, size
 
 	if (!cell)
 		return NAN;
-	return part == PART_SHORT ? cell->own_short : part == PART_STEADY ? cell->own - cell->spike : cell->own;
+	switch (part) {
+	case PART_SHORT:
+		return cell->own_short;
+	case PART_STEADY:
+		return cell->own - cell->spike;
+	case PART_FORWARD:
+		return cell->forward;
+	default:
+		return cell->own;
+	}
 }
 
 /* Reference of a team in one step */
@@ -128,6 +139,40 @@ static double team_reference(const struct localize *loc, const struct team *team
 	for (i = 0; i < team->count; i++)
 		scratch[i] = value_at(loc, loc->ranks[team->members[i]], step, part);
 	return loc_reference(scratch, team->count);
+}
+
+/*
+ * A job with few operations a step tells nothing by where they are late. But where the forward pass has none of them, slow
+ * computing makes it longer as well, and late launching does not. (Where operations overlap with computing the own time
+ * grows by more than what is lost, so that the forward pass is only asked whether it grew.)
+ */
+static enum loc_kind kind_by_forward(const struct localize *loc, const struct team *team, const struct loc_rank *r,
+				     const double *excess, const struct loc_hit *hit, double *scratch)
+{
+	double extra = 0, extra_forward = 0, own = 0, forward = 0;
+	size_t s, i, known;
+
+	for (s = hit->onset; s <= hit->last; s++) {
+		double ref = team_reference(loc, team, s, PART_OWN, scratch), mine = value_at(loc, r, s, PART_OWN);
+		double mine_forward = value_at(loc, r, s, PART_FORWARD), ref_forward;
+
+		/* the middle, not the low quantile: chance must not look like growth */
+		for (i = known = 0; i < team->count; i++) {
+			scratch[known] = value_at(loc, loc->ranks[team->members[i]], s, PART_FORWARD);
+			known += !isnan(scratch[known]);
+		}
+		ref_forward = stat_median(scratch, known);
+
+		if (!(excess[s] > hit->share / 2) || isnan(ref + mine + ref_forward + mine_forward))
+			continue;
+		extra += mine - ref;
+		extra_forward += mine_forward - ref_forward;
+		own += ref;
+		forward += ref_forward;
+	}
+	if (!(extra > 0) || forward < FORWARD_SHARE * own)
+		return LOC_COMPUTE;
+	return extra_forward / forward < fmin(extra / own / 4, FORWARD_GROWTH) ? LOC_LAUNCH : LOC_COMPUTE;
 }
 
 /* Proportional to the work (compute) or the same before every operation (launch)? */
@@ -150,7 +195,7 @@ static enum loc_kind kind_of(const struct localize *loc, const struct team *team
 		own_short += ref_short;
 	}
 	if (!(own > 0) || !(extra > 0))
-		return LOC_COMPUTE;
+		return kind_by_forward(loc, team, r, excess, hit, scratch);
 	proportional = own_short / own;
 	/* ways of about one length cannot tell the two apart */
 	if (proportional > 0.8 * EVEN_SPLIT)
@@ -209,17 +254,22 @@ static int judge_in_groups(struct localize *loc, const struct teams *teams)
 	struct loc_scan scan = { .subjects = loc->ranks_count,
 				 .steps = loc->steps,
 				 .floor = FLOOR_IN_GROUP,
-				 .noise_factor = NOISE_IN_GROUP };
+				 .noise_factor = NOISE_IN_GROUP,
+				 .changes = true };
 	struct loc_hit *hits = calloc(loc->ranks_count, sizeof(*hits));
 	double *scratch = malloc(loc->ranks_count * sizeof(*scratch));
+	uint32_t *team_of = calloc(loc->ranks_count, sizeof(*team_of));
 	size_t t, i;
 	int ret = -ENOMEM;
 
 	scan.excess = loc_grid_new(scan.subjects, scan.steps);
 	scan.steady = loc_grid_new(scan.subjects, scan.steps);
-	if (!hits || !scratch || !scan.excess || !scan.steady)
+	scan.team = team_of;
+	if (!hits || !scratch || !team_of || !scan.excess || !scan.steady)
 		goto out;
 	for (t = 0; t < teams->count; t++) {
+		for (i = 0; i < teams->list[t].count; i++)
+			team_of[teams->list[t].members[i]] = (uint32_t)t + 1;
 		fill_excess(loc, &teams->list[t], PART_OWN, scan.excess, scratch);
 		fill_excess(loc, &teams->list[t], PART_STEADY, scan.steady, scratch);
 	}
@@ -248,6 +298,7 @@ out:
 	loc_grid_free(scan.steady);
 	free(hits);
 	free(scratch);
+	free(team_of);
 	return ret;
 }
 
@@ -260,12 +311,16 @@ static int judge_groups_of_class(struct localize *loc, const struct teams *teams
 	struct loc_hit *hits = calloc(teams->count + 1, sizeof(*hits));
 	double *scratch = malloc((loc->ranks_count + 1) * sizeof(*scratch));
 	double *refs = malloc((teams->count + 1) * sizeof(*refs));
+	uint32_t *class_of = malloc((teams->count + 1) * sizeof(*class_of));
 	size_t t, k, s, i, count;
 	int ret = -ENOMEM;
 
 	scan.excess = loc_grid_new(scan.subjects, scan.steps);
-	if (!hits || !scratch || !refs || !scan.excess)
+	scan.team = class_of;
+	if (!hits || !scratch || !refs || !class_of || !scan.excess)
 		goto out;
+	for (t = 0; t < teams->count; t++)
+		class_of[t] = teams->list[t].class_of;
 	for (s = 0; s < loc->steps; s++) {
 		for (t = 0; t < teams->count; t++)
 			refs[t] = team_reference(loc, &teams->list[t], s, PART_OWN, scratch);
@@ -293,6 +348,7 @@ out:
 	free(hits);
 	free(scratch);
 	free(refs);
+	free(class_of);
 	return ret;
 }
 
@@ -461,50 +517,84 @@ int loc_judge_stages(struct localize *loc)
 
 /* ---- hang ----------------------------------------------------------------------------------------------------------- */
 
-/* Does anybody with a pending operation wait for this rank, i.e. is it behind in their group? */
-static bool is_waited_for(const struct localize *loc, const struct loc_rank *r)
+static bool is_member(const struct localize *loc, uint32_t name, int32_t rank)
 {
-	size_t i, m;
+	const struct loc_group *group = name ? loc_group_find(loc, name) : NULL;
+	size_t m;
 
-	for (i = 0; i < loc->ranks_count; i++) {
-		const struct loc_rank *w = loc->ranks[i];
-		const struct loc_group *group = w->pending ? loc_group_find(loc, w->pending) : NULL;
-
-		if (!group || w == r || w->progress <= r->progress)
-			continue;
-		for (m = 0; m < group->members_count; m++)
-			if (group->members[m] == r->rank)
-				return true;
-	}
+	for (m = 0; group && m < group->members_count; m++)
+		if (group->members[m] == rank)
+			return true;
 	return false;
 }
 
-/* A rank waits if somebody in the group of its pending operation is behind it */
+/* Is a rank, of which is known what its host issued, not yet at an operation? */
+static bool is_before(const struct loc_rank *r, uint64_t at)
+{
+	return r->issued_at && r->progress < at && r->issued_at < at;
+}
+
+/* Does one rank wait for another: is the other behind in the group of its pending operation, or has not even issued one
+ * that this one has? */
+static bool waits_for(const struct localize *loc, const struct loc_rank *r, const struct loc_rank *other)
+{
+	size_t i;
+
+	if (other->progress < r->progress && is_member(loc, r->pending, other->rank))
+		return true;
+	for (i = 0; i < 2; i++)
+		if (r->issue[i].group && is_before(other, r->issue[i].at) &&
+		    is_member(loc, r->issue[i].group, other->rank))
+			return true;
+	return false;
+}
+
+static bool is_waited_for(const struct localize *loc, const struct loc_rank *r)
+{
+	size_t i;
+
+	for (i = 0; i < loc->ranks_count; i++)
+		if (loc->ranks[i] != r && waits_for(loc, loc->ranks[i], r))
+			return true;
+	return false;
+}
+
 static bool waits(const struct localize *loc, const struct loc_rank *r)
 {
-	const struct loc_group *group = r->pending ? loc_group_find(loc, r->pending) : NULL;
-	size_t m;
+	size_t i;
 
-	for (m = 0; group && m < group->members_count; m++) {
-		const struct loc_rank *other = loc_rank_by_number(loc, group->members[m]);
-
-		if (other && other->progress < r->progress)
+	for (i = 0; i < loc->ranks_count; i++)
+		if (loc->ranks[i] != r && waits_for(loc, r, loc->ranks[i]))
 			return true;
-	}
 	return false;
+}
+
+static uint32_t last_step_of(const struct loc_rank *r)
+{
+	return r->cells_count ? r->first_step + (uint32_t)r->cells_count - 1 : 0;
 }
 
 int loc_judge_hang(struct localize *loc)
 {
 	double minutes = loc->options.hang_mins > 0 ? loc->options.hang_mins : HANG_MINUTES;
+	uint32_t first = UINT32_MAX;
+	bool *culprit;
 	size_t i;
 	int ret = 0;
 
 	if (is_off(loc, LOC_HANG) || loc->options.until_ns - loc->end_ns < (int64_t)(minutes * 60e9) || !loc->end_ns)
 		return 0;
+	culprit = calloc(loc->ranks_count + 1, sizeof(*culprit));
+	if (!culprit)
+		return -ENOMEM;
+	for (i = 0; i < loc->ranks_count; i++) {
+		culprit[i] = is_waited_for(loc, loc->ranks[i]) && !waits(loc, loc->ranks[i]);
+		if (culprit[i] && last_step_of(loc->ranks[i]) < first)
+			first = last_step_of(loc->ranks[i]);
+	}
 	for (i = 0; i < loc->ranks_count && !ret; i++) {
 		const struct loc_rank *r = loc->ranks[i];
-		uint32_t step = r->cells_count ? r->first_step + (uint32_t)r->cells_count - 1 : 0;
+		uint32_t step = last_step_of(r);
 		struct loc_finding f = {
 			.rank = r->rank,
 			.kind = LOC_HANG,
@@ -516,8 +606,10 @@ int loc_judge_hang(struct localize *loc)
 			.op = r->inner_op,
 		};
 
-		if (is_waited_for(loc, r) && !waits(loc, r))
+		/* one that came further than the step behind the first culprit's was not held up by itself */
+		if (culprit[i] && step <= first + 1)
 			ret = loc_find(loc, &f);
 	}
+	free(culprit);
 	return ret;
 }

@@ -34,6 +34,7 @@ struct layout {
 	int32_t main_stream;
 	double *usual; /* regular: usual way before each place of the main stream, NAN = not of it */
 	bool *is_short; /* regular: among the shorter half */
+	uint32_t *group; /* regular: of each place */
 	uint32_t *group_place; /* regular: how many places before belong to the same group */
 };
 
@@ -82,13 +83,16 @@ int loc_rank_step(struct loc_rank *r, const struct loc_step *step)
 		return -ENOMEM;
 	r->first_step = first;
 	for (i = r->cells_count; i <= index; i++) {
-		r->cells[i] =
-			(struct loc_cell){ .begin_ns = step->begin_ns, .own = NAN, .own_short = NAN, .load = NAN };
+		r->cells[i] = (struct loc_cell){
+			.begin_ns = step->begin_ns, .own = NAN, .own_short = NAN, .load = NAN, .forward = NAN
+		};
 		r->load_end[i] = 0;
 	}
 	if (r->cells_count && index == r->cells_count && !(r->cells[index - 1].ms > 0))
 		r->cells[index - 1].ms = (float)((double)(step->begin_ns - r->cells[index - 1].begin_ns) / 1e6);
 	r->cells[index].ms = (float)step->ms;
+	if (step->forward_ms > 0)
+		r->cells[index].forward = (float)step->forward_ms;
 	r->load_end[index] = step->load_end_ns;
 	r->cells_count = index + 1;
 	if (step->begin_ns > r->last_ns)
@@ -143,6 +147,12 @@ int loc_rank_op(struct loc_rank *r, const struct loc_op *op)
 	if (last > r->last_ns)
 		r->last_ns = last;
 	return 0;
+}
+
+void loc_rank_issued(struct loc_rank *r, uint64_t serial)
+{
+	if (serial > r->issued)
+		r->issued = serial;
 }
 
 /* ---- steps and places ----------------------------------------------------------------------------------------------- */
@@ -309,20 +319,16 @@ static void measure_ways(const struct loc_rank *r, const struct layout *lay, con
 static int find_before(const struct loc_rank *r, struct layout *lay, const struct placed *placed, uint32_t *before)
 {
 	uint32_t *votes = calloc(2 * (size_t)lay->places, sizeof(*votes));
-	uint32_t *names = calloc(lay->places, sizeof(*names));
 	uint32_t place, last = NO_STEP, earlier;
 	size_t i;
 
-	if (!votes || !names) {
-		free(votes);
-		free(names);
+	if (!votes)
 		return -ENOMEM;
-	}
 	for (i = 0; i < r->ops_count; i++) {
 		if (placed[i].cell == NO_STEP)
 			continue;
 		votes[2 * placed[i].place + (placed[i].op->stream == lay->main_stream)]++;
-		names[placed[i].place] = placed[i].op->group;
+		lay->group[placed[i].place] = placed[i].op->group;
 	}
 	for (place = 0; place < lay->places; place++) {
 		before[place] = last;
@@ -333,10 +339,9 @@ static int find_before(const struct loc_rank *r, struct layout *lay, const struc
 		}
 		lay->group_place[place] = 0;
 		for (earlier = 0; earlier < place && lay->group_place[place] < LOC_PLACES; earlier++)
-			lay->group_place[place] += names[earlier] == names[place];
+			lay->group_place[place] += lay->group[earlier] == lay->group[place];
 	}
 	free(votes);
-	free(names);
 	return 0;
 }
 
@@ -509,22 +514,41 @@ static int give_to_groups(struct loc_rank *r, const struct layout *lay, const st
 	return ret;
 }
 
+static uint32_t group_at(const struct loc_rank *r, const struct layout *lay, uint64_t at, bool *main_stream)
+{
+	size_t place = (at - (uint64_t)r->first_step * lay->places - 1) % lay->places;
+
+	*main_stream = !isnan(lay->usual[place]);
+	return lay->group[place];
+}
+
+/* How far the rank came on the device, and which ops the host issued beyond: where their begin was lost, or has not been
+ * written yet, those are what it waits in. A step that hangs has no cell yet, but its operations are counted on. */
 static void note_progress(struct loc_rank *r, const struct layout *lay, const struct placed *placed)
 {
+	uint64_t base = (uint64_t)r->first_step * lay->places - lay->anchor + 1, next;
+	bool main_stream = false, ended = false;
 	size_t i;
 
 	for (i = 0; i < r->ops_count; i++) {
 		const struct placed *p = &placed[i];
-		uint64_t at = i + 1;
+		uint64_t at = lay->regular ? base + p->op->serial : i + 1;
 
-		/* a step that hangs has no cell yet, but its operations are counted on */
-		if (lay->regular)
-			at = (uint64_t)r->first_step * lay->places + (p->op->serial - lay->anchor) + 1;
+		ended |= p->op->serial == r->issued && p->op->end_ns;
 		if ((int64_t)at < (int64_t)r->progress || p->op->stream != lay->main_stream)
 			continue;
 		r->progress = at;
 		r->pending = p->op->end_ns ? 0 : p->op->group;
 	}
+	if (!lay->regular || !r->issued)
+		return;
+	r->issued_at = base + r->issued;
+	for (next = r->progress + 1; !main_stream && (int64_t)next <= (int64_t)r->issued_at; next++)
+		r->issue[0] = (struct loc_issue){ next, group_at(r, lay, next, &main_stream) };
+	if (!main_stream) /* all of them are of other streams */
+		r->issue[0].group = 0;
+	if (!ended)
+		r->issue[1] = (struct loc_issue){ r->issued_at, group_at(r, lay, r->issued_at, &main_stream) };
 }
 
 /* The group this rank meets most often, pairwise ones aside */
@@ -569,19 +593,24 @@ static int digest_ops(struct loc_rank *r)
 	uint64_t *first = calloc(r->cells_count + 1, sizeof(*first));
 	float *ways = malloc(r->ops_count * sizeof(*ways));
 	uint32_t *before = NULL;
+	size_t sorted;
 	int ret = -ENOMEM;
 
 	if (!placed || !first || !ways)
 		goto out;
-	qsort(r->ops, r->ops_count, sizeof(r->ops[0]), by_serial);
+	for (sorted = 1; sorted < r->ops_count && by_serial(&r->ops[sorted - 1], &r->ops[sorted]) <= 0; sorted++)
+		;
+	if (sorted < r->ops_count)
+		qsort(r->ops, r->ops_count, sizeof(r->ops[0]), by_serial);
 	find_layout(r, &lay, first);
 	place_all(r, &lay, placed);
 	if (lay.regular) {
 		lay.usual = calloc(lay.places, sizeof(*lay.usual));
 		lay.is_short = calloc(lay.places, sizeof(*lay.is_short));
 		lay.group_place = calloc(lay.places, sizeof(*lay.group_place));
+		lay.group = calloc(lay.places, sizeof(*lay.group));
 		before = calloc(lay.places, sizeof(*before));
-		if (!lay.usual || !lay.is_short || !lay.group_place || !before)
+		if (!lay.usual || !lay.is_short || !lay.group_place || !lay.group || !before)
 			goto out;
 		ret = find_before(r, &lay, placed, before);
 		if (ret < 0)
@@ -601,6 +630,7 @@ out:
 	free(before);
 	free(lay.usual);
 	free(lay.is_short);
+	free(lay.group);
 	free(lay.group_place);
 	return ret;
 }

@@ -17,6 +17,14 @@
 #define MANY_SUBJECTS 10 /* enough that a fifth of them may be faulty and the upper side still be measured */
 #define UPPER_SIGMAS 0.8416 /* standard deviations between the median and the 80 % quantile */
 #define FEW_SUBJECTS 4 /* fewer tell nothing about their spread: the floor doubles */
+#define STEPS_BEFORE 8 /* known ones before the onset, so that they tell what was usual */
+#define PAIRS_EACH 16 /* neighbours of its team that a subject is compared with, for the variety of a team */
+#define PAIRS_SHARE 0.35 /* quantile of the distances within teams: one faulty of four members does not reach it */
+#define PAIRS_SIGMAS 0.642 /* where that quantile of the distance of two equal normal values lies */
+#define FEW_PAIRS 2.5 /* a spread learnt from n values may be too small: this / sqrt(n) more of it is wanted */
+#define BEYOND_MOST 2.5 /* standard deviations beyond where the largest of n healthy ones is expected */
+#define USUAL_WINDOW 8 /* steps; a subject's usual level is a low quantile of the medians of such windows */
+#define USUAL_SHARE 0.2
 
 static const size_t scales[] = { 8, 24, 60 };
 
@@ -126,7 +134,57 @@ static void refine(const struct loc_scan *scan, const double *excess, size_t beg
 	hit->share = slow ? sum / (double)slow : level;
 }
 
-static void scan_scale(const struct loc_scan *scan, size_t window, const double *noise, double *medians,
+/*
+ * Chips are not all alike, and a rank that was slower than its peers from the first step on may just have the slowest of
+ * healthy ones. The low quantile of the distances within teams, which one faulty member of four does not reach, says
+ * how much healthy ones differ. Return: the smallest excess that needs no onset to be believed, INFINITY when out of memory.
+ */
+static double lasting_limit(const struct loc_scan *scan, double *scratch)
+{
+	double *levels = malloc((scan->subjects + 1) * sizeof(*levels));
+	double *apart = malloc((scan->subjects * PAIRS_EACH + 1) * sizeof(*apart));
+	size_t i, k, near, count = 0, degrees = 0;
+	double limit = INFINITY;
+
+	if (!levels || !apart)
+		goto out;
+	for (i = 0; i < scan->subjects; i++) {
+		size_t before = count;
+
+		levels[i] = stat_median(scratch, gather(scan->excess[i], scan->steps, scratch));
+		for (k = i, near = 0; k > 0 && near < PAIRS_EACH; k--) {
+			if (scan->team && scan->team[k - 1] != scan->team[i])
+				continue;
+			near++;
+			if (!isnan(levels[i]) && !isnan(levels[k - 1]))
+				apart[count++] = fabs(levels[i] - levels[k - 1]);
+		}
+		degrees += count > before;
+	}
+	limit = 2 * scan->floor;
+	if (degrees)
+		limit = (sqrt(2 * log((double)scan->subjects)) + BEYOND_MOST) *
+			(1 + FEW_PAIRS / sqrt((double)degrees)) * stat_quantile(apart, count, PAIRS_SHARE) /
+			PAIRS_SIGMAS;
+out:
+	free(levels);
+	free(apart);
+	return fmax(limit, scan->floor);
+}
+
+/* Did the excess begin while it was watched, or else: is it too much to have been there from the start? @lasting INFINITY:
+ * only what began is believed. */
+static bool is_believed(const double *excess, const struct loc_hit *hit, double lasting, double *scratch)
+{
+	size_t known = gather(excess, hit->onset, scratch);
+
+	if (known >= STEPS_BEFORE && hit->share - stat_median(scratch, known) > hit->share / 2)
+		return true;
+	known = gather(excess + hit->onset, hit->last - hit->onset + 1, scratch);
+	return known && stat_median(scratch, known) > lasting;
+}
+
+static void scan_scale(const struct loc_scan *scan, size_t window, const double *noise, double lasting, double *medians,
 		       double *scratch, unsigned *agreeing, struct loc_hit *hits)
 {
 	struct loc_hit found = { 0 };
@@ -147,7 +205,7 @@ static void scan_scale(const struct loc_scan *scan, size_t window, const double 
 			if (++agreeing[i] < 2 || (hits[i].hit && hits[i].detected <= begin + window - 1))
 				continue;
 			refine(scan, scan->excess[i], begin - hop, window, medians[i], &found);
-			if (found.share < scan->floor)
+			if (found.share < scan->floor || !is_believed(scan->excess[i], &found, lasting, scratch))
 				continue;
 			hits[i] = found;
 			hits[i].hit = true;
@@ -156,31 +214,98 @@ static void scan_scale(const struct loc_scan *scan, size_t window, const double 
 	}
 }
 
-int loc_scan_run(const struct loc_scan *scan, struct loc_hit *hits)
+/* A subject's level when nothing is wrong with it: low quantile of window medians; NAN for too few windows */
+static double usual_level(const double *excess, size_t steps, double *medians, double *scratch)
 {
-	size_t longest = scan->steps > scan->subjects ? scan->steps : scan->subjects;
-	double *scratch = malloc((longest + 1) * sizeof(*scratch));
-	double *scratch2 = malloc((longest + 1) * sizeof(*scratch2));
-	double *medians = malloc((scan->subjects + 1) * sizeof(*medians));
-	double *noise = malloc((scan->subjects + 1) * sizeof(*noise));
-	unsigned *agreeing = malloc((scan->subjects + 1) * sizeof(*agreeing));
+	size_t begin, count = 0;
+
+	for (begin = 0; begin + USUAL_WINDOW <= steps; begin += USUAL_WINDOW) {
+		medians[count] = window_median(excess + begin, USUAL_WINDOW, scratch);
+		count += !isnan(medians[count]);
+	}
+	return count >= 3 ? stat_quantile(medians, count, USUAL_SHARE) : NAN;
+}
+
+/* A copy of the excess in which each subject is measured against its own usual level; NULL when out of memory */
+static double **against_usual(const struct loc_scan *scan, double **excess, double *medians, double *scratch)
+{
+	double **grid = loc_grid_new(scan->subjects, scan->steps);
+	size_t i, k;
+
+	for (i = 0; grid && i < scan->subjects; i++) {
+		double usual = usual_level(scan->excess[i], scan->steps, medians, scratch);
+
+		for (k = 0; k < scan->steps; k++)
+			grid[i][k] = excess[i][k] - usual;
+	}
+	return grid;
+}
+
+/** struct searching - arrays of one search */
+struct searching {
+	double *scratch, *scratch2; /* steps or subjects, whichever are more */
+	double *medians, *noise; /* per subject */
+	unsigned *agreeing;
+};
+
+static void search(const struct loc_scan *scan, const struct searching *s, double lasting, size_t first_scale,
+		   struct loc_hit *hits)
+{
+	size_t i;
+
+	for (i = 0; i < scan->subjects; i++)
+		s->noise[i] = scan->step_noise > 0 ? scan->step_noise
+						   : own_noise(scan->excess[i], scan->steps, s->scratch, s->scratch2);
+	for (i = first_scale; i < SCALES; i++)
+		scan_scale(scan, scales[i], s->noise, lasting, s->medians, s->scratch, s->agreeing, hits);
+}
+
+/* Ranks whose chips differ hide a weak fault among each other, but not against their own past */
+static int search_changes(const struct loc_scan *scan, const struct searching *s, struct loc_hit *hits)
+{
+	struct loc_scan changes = *scan;
+	struct loc_hit *found = calloc(scan->subjects + 1, sizeof(*found));
 	size_t i;
 	int ret = -ENOMEM;
 
-	if (!scratch || !scratch2 || !medians || !noise || !agreeing)
+	changes.excess = against_usual(scan, scan->excess, s->scratch2, s->scratch);
+	changes.steady = scan->steady ? against_usual(scan, scan->steady, s->scratch2, s->scratch) : NULL;
+	if (!found || !changes.excess || (scan->steady && !changes.steady))
 		goto out;
-	memset(hits, 0, scan->subjects * sizeof(*hits));
+	search(&changes, s, INFINITY, 1, found); /* what is weak shows in long windows only */
 	for (i = 0; i < scan->subjects; i++)
-		noise[i] = scan->step_noise > 0 ? scan->step_noise
-						: own_noise(scan->excess[i], scan->steps, scratch, scratch2);
-	for (i = 0; i < SCALES; i++)
-		scan_scale(scan, scales[i], noise, medians, scratch, agreeing, hits);
+		if (found[i].hit && !hits[i].hit)
+			hits[i] = found[i];
 	ret = 0;
 out:
-	free(scratch);
-	free(scratch2);
-	free(medians);
-	free(noise);
-	free(agreeing);
+	free(found);
+	loc_grid_free(changes.excess);
+	loc_grid_free(changes.steady);
+	return ret;
+}
+
+int loc_scan_run(const struct loc_scan *scan, struct loc_hit *hits)
+{
+	size_t longest = (scan->steps > scan->subjects ? scan->steps : scan->subjects) + 1;
+	struct searching s = {
+		.scratch = malloc(longest * sizeof(double)),
+		.scratch2 = malloc(longest * sizeof(double)),
+		.medians = malloc(longest * sizeof(double)),
+		.noise = malloc(longest * sizeof(double)),
+		.agreeing = malloc(longest * sizeof(unsigned)),
+	};
+	int ret = -ENOMEM;
+
+	if (!s.scratch || !s.scratch2 || !s.medians || !s.noise || !s.agreeing)
+		goto out;
+	memset(hits, 0, scan->subjects * sizeof(*hits));
+	search(scan, &s, lasting_limit(scan, s.scratch), 0, hits);
+	ret = scan->changes ? search_changes(scan, &s, hits) : 0;
+out:
+	free(s.scratch);
+	free(s.scratch2);
+	free(s.medians);
+	free(s.noise);
+	free(s.agreeing);
 	return ret;
 }

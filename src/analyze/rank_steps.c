@@ -70,7 +70,7 @@ static int take_event(struct reading *r, const struct ev_reader *reader, const s
 			((struct rank_step){ .number = ev->step, .begin_ns = begin, .dur_ns = (int64_t)ev->dur_ns }));
 	case EV_STAGE:
 		kind = records_number(ev, r->key_kind, STAGE_UNKNOWN);
-		if (kind != STAGE_DATALOADER && kind != STAGE_CHECKPOINT)
+		if (kind != STAGE_DATALOADER && kind != STAGE_CHECKPOINT && kind != STAGE_FORWARD)
 			return 0;
 		return APPEND(r->spans, r->spans_count,
 			      ((struct span){ begin, end, records_number(ev, r->key_stage_id, 0), (uint8_t)kind }));
@@ -209,6 +209,10 @@ static void give_span(struct rank_steps *out, const struct span *span)
 	if (at == SIZE_MAX)
 		return;
 	step = &out->steps[at];
+	if (span->kind == STAGE_FORWARD) {
+		step->forward_ns += span->end_ns - span->begin_ns;
+		return;
+	}
 	if (span->kind == STAGE_CHECKPOINT) {
 		step->ckpt_ns += span->end_ns - span->begin_ns;
 		return;

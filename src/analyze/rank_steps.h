@@ -15,6 +15,7 @@ struct rank_step {
 	int64_t dur_ns; /* 0 = unknown (the last one) */
 	int64_t load_end_ns; /* end of the first loader stage, 0 = none */
 	int64_t load_ns;
+	int64_t forward_ns;
 	int64_t ckpt_ns;
 	uint64_t elements; /* of collectives, with calls: size of the work */
 	uint64_t calls;

@@ -32,8 +32,6 @@
 	C(timeline)      \
 	C(mspti)         \
 	C(io)            \
-	C(gil)           \
-	C(mutex)         \
 	C(ftrace)
 
 #define DECLARE_COMMAND(name) extern const struct command cmd_##name;

@@ -34,6 +34,9 @@ struct job {
 	unsigned lose_every; /* n-th op is not recorded, 0 = all are */
 	int silent; /* rank whose last calls are missing: it hangs; -1 = none */
 	bool sums; /* always-on sums in place of single calls */
+	bool chips; /* healthy ranks whose chips differ */
+	bool one_call; /* a step, behind a forward pass without any */
+	bool torn; /* the last call of those that wait was issued, but is not known to have begun */
 	struct loc_options options;
 };
 
@@ -49,10 +52,13 @@ static double noise(void)
 	return 1 + ((double)(seed >> 16) / 65536 - 0.5) / 100;
 }
 
+/* Healthy ones: a rank 2.5 % slower than another is just the slowest of them */
+static const double chips[MAX_RANKS] = { 1, 1.012, 0.99, 1.024, 1.004, 0.985, 1.008, 0.996 };
+
 /* One rank's way before a call */
 static double way_ms(const struct job *job, int rank, unsigned step, unsigned call)
 {
-	double ms = (call % 2 ? 5 : 50) * noise();
+	double ms = (call % 2 ? 5 : 50) * noise() * (job->chips ? chips[rank] : 1);
 
 	if (job->all_factor > 0 && step >= job->fault_from)
 		ms *= job->all_factor;
@@ -68,7 +74,7 @@ static struct localize *run(const struct job *job, struct loc_result *result)
 	struct loc_rank *ranks[MAX_RANKS];
 	double waited[MAX_RANKS];
 	uint64_t serial = 100;
-	unsigned step, call;
+	unsigned step, call, calls = job->one_call ? 1 : CALLS;
 	int r;
 
 	seed = 1;
@@ -80,10 +86,18 @@ static struct localize *run(const struct job *job, struct loc_result *result)
 
 			ready[r] = now + (int64_t)(load * MS);
 			waited[r] = 0;
-			loc_rank_step(ranks[r], &(struct loc_step){ step, now, ready[r], 0 });
+			double forward = 0;
+
+			if (job->one_call) {
+				forward = 60 * noise();
+				if (r == job->late && step >= job->fault_from)
+					forward *= job->compute_factor;
+			}
+			loc_rank_step(ranks[r], &(struct loc_step){ step, now, ready[r], 0, forward });
+			ready[r] += (int64_t)(forward * MS);
 			loc_rank_stage(ranks[r], step, LOC_DATALOADER, load);
 		}
-		for (call = 0; call < CALLS; call++, serial++) {
+		for (call = 0; call < calls; call++, serial++) {
 			int64_t last = 0, begin[MAX_RANKS];
 			bool hangs = job->silent >= 0 && step == job->steps - 1 && call >= CALLS / 2;
 
@@ -97,6 +111,9 @@ static struct localize *run(const struct job *job, struct loc_result *result)
 				struct loc_op op = { GROUP, OP, 1000, serial, begin[r], last + 1 * MS, 0, false };
 
 				if (hangs && (r == job->silent || call > CALLS / 2))
+					continue;
+				loc_rank_issued(ranks[r], serial);
+				if (hangs && job->torn)
 					continue;
 				if (hangs)
 					op.end_ns = 0;
@@ -232,6 +249,41 @@ static void test_hang(void **state)
 	assert_int_equal(result.findings[0].rank, 3);
 	assert_int_equal(result.findings[0].kind, LOC_HANG);
 	localize_free(loc);
+
+	/* rows of the ones that wait were lost with the end of their files: what they issued tells them from the culprit */
+	job.torn = true;
+	loc = run(&job, &result);
+	assert_int_equal(result.findings_count, 1);
+	assert_int_equal(result.findings[0].rank, 3);
+	localize_free(loc);
+}
+
+/* Chips that differ are no fault, and do not hide one of the same size that begins */
+static void test_chips_differ(void **state)
+{
+	struct job job = healthy;
+
+	job.ranks = 8;
+	job.chips = true;
+	expect_nobody(&job, LOC_HEALTHY, "");
+	job.late = 2;
+	job.compute_factor = 1.04;
+	expect(&job, LOC_COMPUTE);
+}
+
+/* Jobs with one collective a step: the forward pass tells slow computing from late launching */
+static void test_one_call_a_step(void **state)
+{
+	struct job job = healthy;
+
+	job.one_call = true;
+	expect_nobody(&job, LOC_HEALTHY, "");
+	job.late = 1;
+	job.launch_ms = 15;
+	expect(&job, LOC_LAUNCH);
+	job.launch_ms = 0;
+	job.compute_factor = 1.2;
+	expect(&job, LOC_COMPUTE);
 }
 
 static void test_range_and_switches(void **state)
@@ -346,6 +398,8 @@ int main(void)
 		cmocka_unit_test(test_slow_loader),
 		cmocka_unit_test(test_sums_alone),
 		cmocka_unit_test(test_hang),
+		cmocka_unit_test(test_chips_differ),
+		cmocka_unit_test(test_one_call_a_step),
 		cmocka_unit_test(test_range_and_switches),
 		cmocka_unit_test(test_cannot_tell),
 		cmocka_unit_test(test_missing_ranks_are_named),
