@@ -2,7 +2,7 @@
 /* What was built; see build_info.h. ST_AGENT_PLUGINS comes from CMake: file names of src/agent/plugin/, ",io,mutex,". */
 #include "cli/build_info.h"
 
-#include "cli/command.h"
+#include "probe/probe.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,12 +29,9 @@ bool build_has_vendor(const char *name)
 	return strstr(ST_AGENT_VENDORS, word) != NULL;
 }
 
-bool build_has_probe(void)
+bool build_has_probe(enum plugin_id id)
 {
-	for (size_t i = 0; commands[i]; i++)
-		if (strcmp(commands[i]->name, "probe") == 0)
-			return true;
-	return false;
+	return probe_kind_of(id, NULL) != NULL;
 }
 
 void build_agent_plugins(char *out, size_t room)

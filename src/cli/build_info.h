@@ -17,8 +17,8 @@ bool build_has_agent_part(enum plugin_id id);
 /** build_has_vendor - was the agent built with src/agent/vendor/<name>.c? */
 bool build_has_vendor(const char *name);
 
-/** build_has_probe - is `systrace probe` among the commands? */
-bool build_has_probe(void);
+/** build_has_probe - can `systrace probe` of this build record the plugin? */
+bool build_has_probe(enum plugin_id id);
 
 /** build_agent_plugins - names of all plugins that the agent was built with, "MSPTI, IO". */
 void build_agent_plugins(char *out, size_t room);

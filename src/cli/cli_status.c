@@ -6,6 +6,7 @@
 #include "cli/cli_status.h"
 
 #include "base/num.h"
+#include "cli/probe_order.h"
 #include "cli/term.h"
 
 #include <stdio.h>
@@ -14,6 +15,7 @@
 #include <unistd.h>
 
 #define REMARK_PIDS 4
+#define PROBE_WAIT_NS 2000000000ull
 #define FILES_SHOWN_FOR 4 /* processes; for more only the number of files is shown */
 
 /* --- reading an answer --------------------------------------------------------------------------------------------- */
@@ -340,6 +342,7 @@ void cli_print_status(const struct fleet *fleet)
 	table_drop(&table);
 	print_all_files(fleet, answered);
 	print_remarks(&remarks, answered);
+	probe_report_print(PROBE_WAIT_NS);
 	print_failed(fleet);
 	print_others(fleet);
 }
@@ -515,6 +518,8 @@ void cli_print_json(const struct fleet *fleet)
 		putchar('}');
 		first = false;
 	}
+	fputs("], \"probes\": [", stdout);
+	probe_report_json(PROBE_WAIT_NS);
 	printf("], \"children\": %zu, \"inert\": %zu, \"hidden\": %zu}\n", targets_count(fleet->targets, TARGET_CHILD),
 	       targets_count(fleet->targets, TARGET_INERT), fleet->targets->hidden);
 }

@@ -23,6 +23,7 @@
 	C(localize) \
 	C(record)   \
 	C(pidmap)   \
+	C(probe)    \
 	C(recover)  \
 	C(collect)  \
 	C(doctor)

@@ -486,7 +486,7 @@ static void judge_plugin(struct diagnosis *d, enum plugin_id id)
 	const char *lacks = probe_lacks(id);
 
 	if (spec->where == RUNS_IN_PROBE) {
-		if (!build_has_probe())
+		if (!build_has_probe(id))
 			diagnosis_add(d, PLUGINS, FINDING_NO, spec->name,
 				      "recorded by 'systrace probe', which is not in this build%s%s",
 				      lacks ? "; besides, " : "", lacks ? lacks : "");
@@ -501,9 +501,9 @@ static void judge_plugin(struct diagnosis *d, enum plugin_id id)
 		judge_mspti(d);
 	else if (id == PLUGIN_HBM)
 		judge_hbm(d);
-	else if (id == PLUGIN_MEMORY && (!build_has_probe() || lacks))
+	else if (id == PLUGIN_MEMORY && (!build_has_probe(id) || lacks))
 		diagnosis_add(d, PLUGINS, FINDING_LIMITED, spec->name, "allocations by the agent; no kernel events: %s",
-			      build_has_probe() ? lacks : "'systrace probe' is not in this build");
+			      build_has_probe(id) ? lacks : "'systrace probe' is not in this build");
 	else
 		diagnosis_add(d, PLUGINS, FINDING_OK, spec->name, "inside the job, by its agent");
 }

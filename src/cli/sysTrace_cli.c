@@ -10,6 +10,7 @@
 #include "cli/cli_status.h"
 #include "cli/command.h"
 #include "cli/ctl_client.h"
+#include "cli/probe_order.h"
 #include "cli/targets.h"
 #include "cli/term.h"
 #include "spool/dir.h"
@@ -200,15 +201,45 @@ static void order_free(struct order *order)
 /* --- probes -------------------------------------------------------------------------------------------------------- */
 
 /* A plugin that only a probe can record, in a build without one. */
-static int refuse_probe(const struct order *order)
+static int refuse_probe(const struct st_err *why)
 {
 	char in_agent[128];
 
 	build_agent_plugins(in_agent, sizeof(in_agent));
-	return cmd_error(
-		"%s is not in this build: 'systrace probe' records it, from outside the job, and this build has no probe. "
-		"What the job's own agent records: %s",
-		plugin_specs[order->plugin].name, in_agent);
+	return cmd_error("%s. What the job's own agent records: %s", why->text, in_agent);
+}
+
+static struct probe_order probe_part(const struct order *order, const struct targets *targets)
+{
+	return (struct probe_order){
+		.kind = order->plugin < 0 ? NULL : probe_kind_of((enum plugin_id)order->plugin, NULL),
+		.verb = (enum ctl_verb)order->action->verb,
+		.pairs = order->pairs,
+		.pair_count = order->pair_count,
+		.pids = order->pids,
+		.pid_count = order->pid_count,
+		.targets = targets,
+		.timeout_ns = order->timeout_ns,
+	};
+}
+
+/* A plugin that only a probe records. */
+static int send_to_probe(const struct order *order, const struct targets *targets)
+{
+	struct probe_order part = probe_part(order, targets);
+	struct probe_ack ack;
+	bool ok = probe_order_run(&part, &ack) == 0;
+
+	if (!order->json) {
+		probe_ack_print(&ack);
+	} else {
+		printf("{\"action\": \"%s\", \"plugin\": ", order->action->name);
+		term_json_string(stdout, order->name);
+		printf(", \"ok\": %s, \"agents\": [], \"probes\": [", ok ? "true" : "false");
+		probe_ack_json(&ack);
+		puts("]}");
+	}
+	return ok ? CMD_OK : CMD_ERROR;
 }
 
 /* --- choosing processes ---------------------------------------------------------------------------------------------- */
@@ -385,7 +416,7 @@ static bool any_agent_knows(const struct order *order, const struct targets *tar
 /* Of Memory a probe records the kernel's part; without one the user is told that it is missing (contract 11). */
 static void note_missing_probe(struct choice *choice, const struct order *order)
 {
-	if (order->plugin != PLUGIN_MEMORY || order->action->verb != CTL_ENABLE || build_has_probe())
+	if (order->plugin != PLUGIN_MEMORY || order->action->verb != CTL_ENABLE || build_has_probe(PLUGIN_MEMORY))
 		return;
 	for (size_t i = 0; i < choice->count; i++)
 		if (choice->calls[i].err.code == 0 && !choice->calls[i].text[0])
@@ -488,19 +519,23 @@ static int find_targets(struct targets *targets)
 static int run_order(const struct cli_action *action, const struct options *opts)
 {
 	struct targets targets = { 0 };
+	struct st_err why = { 0 };
 	struct order order;
+	bool for_probe;
 	int status = take_order(&order, action, opts);
 
-	if (status == CMD_OK && order.plugin >= 0 && !(plugin_specs[order.plugin].where & RUNS_IN_AGENT) &&
-	    !build_has_probe())
-		status = refuse_probe(&order);
-	else if (status == CMD_OK)
-		status = take_plugin_pids(&order);
-	else
+	if (status != CMD_OK)
 		goto out;
+	for_probe = order.plugin >= 0 && plugin_specs[order.plugin].where == RUNS_IN_PROBE;
+	if (for_probe && !probe_kind_of((enum plugin_id)order.plugin, &why))
+		status = refuse_probe(&why);
+	else
+		status = take_plugin_pids(&order);
 	if (status == CMD_OK)
 		status = find_targets(&targets);
-	if (status == CMD_OK && order.unknown.code && !any_agent_knows(&order, &targets))
+	if (status == CMD_OK && for_probe && !order.unknown.code)
+		status = send_to_probe(&order, &targets);
+	else if (status == CMD_OK && order.unknown.code && !any_agent_knows(&order, &targets))
 		status = cmd_usage("%s", order.unknown.text);
 	else if (status == CMD_OK)
 		status = send_order(&order, &targets);
@@ -522,7 +557,9 @@ static int report(const struct order *order, const struct targets *targets)
 	if (status != CMD_OK)
 		goto out;
 	if (choice.count == 0 && (order->action->verb != CTL_LIST || !targets_count(targets, TARGET_DORMANT))) {
-		status = no_agent(order, targets);
+		/* a probe may record processes without an agent */
+		if (order->action->verb != CTL_STATUS || order->json || !probe_report_print(TABLE_WAIT_NS))
+			status = no_agent(order, targets);
 		goto out;
 	}
 	failed = ask(&choice, order);

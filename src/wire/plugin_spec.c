@@ -42,6 +42,8 @@ static const struct param_spec io_params[] = {
 
 static const struct param_spec cpu_params[] = {
 	{ "pid", PARAM_PID_LIST, NULL, NULL, "pid=<pid>", "trace target process" },
+	{ "buffer_kb", PARAM_U64, "16384", NULL, "buffer_kb=<KB>",
+	  "Kernel buffer for events not yet written (default: 16384)" },
 	{ .type = PARAM_END },
 };
 
