@@ -77,7 +77,7 @@ def measure(args):
             result = min((json.loads(r[2]) for r in runs), key=lambda r: r["cpu_s"])
             show("%s %s" % (mode, name), result["cpu_s"], result["events"], result["bytes"], runs[0][1])
     for name in ("trace.dat", "trace.txt"):
-        for fmt, output in (("json", "o.json"), ("db", "ftrace_data.db"), ("chrome", "o.chrome.json"),
+        for fmt, output in (("json", "o.json"), ("db", "ftrace_data.db"), ("chrome", "o.trace.json"),
                             ("perfetto", "o.pftrace")):
             convert(args, name, fmt, output, args.times)
     if shutil.which("trace-cmd"):

@@ -9,6 +9,7 @@
 
 #include "agent/ctl_server.h"
 #include "agent/env.h"
+#include "agent/hook/got.h"
 #include "agent/hook/hook.h"
 #include "agent/identity.h"
 #include "agent/io_thread.h"
@@ -45,9 +46,15 @@ static void in_child(void)
 	atomic_store_explicit(&promoting, 0, memory_order_relaxed);
 }
 
+static void in_forked_child(void)
+{
+	got_fork_child();
+	in_child();
+}
+
 void fork_watch(void)
 {
-	pthread_atfork(NULL, NULL, in_child);
+	pthread_atfork(got_fork_prepare, got_fork_parent, in_forked_child);
 }
 
 /* --- promotion ------------------------------------------------------------------------------------------------------- */

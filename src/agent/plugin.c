@@ -17,13 +17,12 @@
 #define ARGS_BYTES 4096
 #define STEP_POLL_NS 5000000u
 
-extern const struct plugin plugin_mspti, plugin_io, plugin_mutex, plugin_gil; /* one row per file in agent/plugin/ */
+extern const struct plugin plugin_mspti, plugin_io, plugin_mutex, plugin_gil,
+	plugin_memory; /* one row per file in agent/plugin/ */
 
 const struct plugin *const agent_plugins[PLUGIN_COUNT] = {
-	[PLUGIN_MSPTI] = &plugin_mspti,
-	[PLUGIN_IO] = &plugin_io,
-	[PLUGIN_MUTEX] = &plugin_mutex,
-	[PLUGIN_GIL] = &plugin_gil,
+	[PLUGIN_MSPTI] = &plugin_mspti, [PLUGIN_IO] = &plugin_io,	  [PLUGIN_MUTEX] = &plugin_mutex,
+	[PLUGIN_GIL] = &plugin_gil,	[PLUGIN_MEMORY] = &plugin_memory,
 };
 
 struct frame {

@@ -21,7 +21,7 @@ static const struct option_spec ftrace_options[] = {
 	{ "input", 'i', OPT_TEXT, "FILE", "trace.dat",
 	  "trace.dat or ftrace text, told by content; - for standard input" },
 	{ "output", 'o', OPT_TEXT, "FILE", NULL,
-	  "file to write; default: ftrace_data.db, .json, .chrome.json or .pftrace by format" },
+	  "file to write; default: ftrace_data.db, .json, .trace.json or .pftrace by format" },
 	{ "format", 'f', OPT_WORD, "db|json|chrome|perfetto", NULL,
 	  "db (MindStudio Insight), json (the same as text), chrome, perfetto; default: by the suffix of --output, else db" },
 	{ "profiling-data", 'p', OPT_TEXT, "DIR", NULL,
@@ -68,11 +68,8 @@ static const struct fsink_ops *choose_format(const struct options *opts)
 		const char *suffix;
 		const struct fsink_ops *format;
 	} suffixes[] = {
-		{ ".db", &fsink_db },
-		{ ".chrome.json", &fsink_chrome },
-		{ ".json", &fsink_json },
-		{ ".pftrace", &fsink_perfetto },
-		{ ".perfetto-trace", &fsink_perfetto },
+		{ ".db", &fsink_db },	    { ".trace.json", &fsink_chrome }, { ".chrome.json", &fsink_chrome },
+		{ ".json", &fsink_json },   { ".pftrace", &fsink_perfetto },  { ".perfetto-trace", &fsink_perfetto },
 		{ ".pb", &fsink_perfetto },
 	};
 	const char *word = options_text(opts, "format"), *output = options_text(opts, "output");

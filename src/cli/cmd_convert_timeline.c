@@ -7,7 +7,9 @@
 #include "cli/become.h"
 #include "cli/command.h"
 #include "cli/term.h"
+#include "convert/gil_text.h"
 #include "convert/io_text.h"
+#include "convert/lock_text.h"
 #include "convert/timeline.h"
 #include "trace/dir.h"
 #include "trace/session.h"
@@ -30,11 +32,25 @@ static const struct option_spec timeline_options[] = {
 /* what each kind reads: ev_reader_ops.format, NULL-terminated */
 static const char *const timeline_inputs[] = { "timeline-pb", "timeline-json", "mspti-csv", NULL };
 static const char *const mspti_inputs[] = { "mspti-csv", NULL };
-static const char *const io_inputs[] = { "io-pb", NULL };
+static const char *const io_inputs[] = { "io-pb", "io-json", NULL };
+static const char *const gil_inputs[] = { "gil-json", NULL };
+static const char *const mutex_inputs[] = { "mutex-json", NULL };
 
-#define IO_FILES 30 /* listed by the text form, unless --files says otherwise */
+/** struct text_kind - a kind that has tables, too */
+struct text_kind {
+	const char *const *inputs;
+	const char *what; /* for people, when there is none */
+	int64_t (*write)(struct ev_session *session, struct merge *merge, FILE *out, const struct text_options *options,
+			 struct st_err *err);
+};
 
-static const struct option_spec io_options[] = {
+static const struct text_kind io_kind = { io_inputs, "no I/O trace", io_text_write };
+static const struct text_kind gil_kind = { gil_inputs, "no GIL recording", gil_text_write };
+static const struct text_kind mutex_kind = { mutex_inputs, "no recording of lock waits", lock_text_write };
+
+#define TEXT_ROWS 30 /* of the long tables */
+
+static const struct option_spec text_options[] = {
 	{ "input", 'i', OPT_TEXT, "FILE|DIR", NULL,
 	  "recorded file or dump directory, - for standard input; may be repeated" },
 	{ "output", 'o', OPT_TEXT, "FILE", NULL,
@@ -193,14 +209,16 @@ static int leave_root(const struct options *opts)
 }
 
 /* Tables instead of a picture. */
-static int write_text(struct ev_session *session, struct merge *merge)
+static int write_text(const struct options *opts, const struct text_kind *kind, struct ev_session *session,
+		      struct merge *merge)
 {
+	const struct text_options how = { .most = TEXT_ROWS, .json = opts->json };
 	struct st_err err = { 0 };
-	int64_t calls = io_text_write(session, merge, stdout, IO_FILES, &err);
+	int64_t records = kind->write(session, merge, stdout, &how, &err);
 
-	if (calls < 0)
+	if (records < 0)
 		return cmd_error("%s", err.text);
-	return calls ? CMD_OK : cmd_nothing("the files hold no calls");
+	return records ? CMD_OK : cmd_nothing("the files hold no records");
 }
 
 static int add_inputs(const struct options *opts, struct dir_set *set)
@@ -218,7 +236,8 @@ static int add_inputs(const struct options *opts, struct dir_set *set)
 	return CMD_OK;
 }
 
-static int convert(const struct options *opts, const char *const *formats, bool text)
+/* @kind: one that has tables, NULL = none; @text: they are wanted */
+static int convert(const struct options *opts, const char *const *formats, const struct text_kind *kind, bool text)
 {
 	struct ev_session *session = ev_session_new();
 	struct dir_set *set = session ? dir_new(session, formats) : NULL;
@@ -243,11 +262,11 @@ static int convert(const struct options *opts, const char *const *formats, bool 
 		status = cmd_error("%s", err.text);
 	else if (files == 0)
 		status = cmd_nothing("there is no file to convert: %s below the directory given",
-				     formats == io_inputs ? "no I/O trace"
-				     : formats[1]	  ? "no timeline and no marker CSV"
-							  : "no marker CSV");
+				     kind	  ? kind->what
+				     : formats[1] ? "no timeline and no marker CSV"
+						  : "no marker CSV");
 	else if (text)
-		status = write_text(session, merge);
+		status = write_text(opts, kind, session, merge);
 	else
 		status = write_out(opts, session, merge, dir_run(set));
 out:
@@ -261,17 +280,17 @@ static int run_timeline(const struct options *opts)
 {
 	signal(SIGINT, on_interrupt);
 	signal(SIGTERM, on_interrupt);
-	return convert(opts, timeline_inputs, false);
+	return convert(opts, timeline_inputs, NULL, false);
 }
 
 static int run_mspti(const struct options *opts)
 {
 	signal(SIGINT, on_interrupt);
 	signal(SIGTERM, on_interrupt);
-	return convert(opts, mspti_inputs, false);
+	return convert(opts, mspti_inputs, NULL, false);
 }
 
-static int run_io(const struct options *opts)
+static int run_text(const struct options *opts, const struct text_kind *kind)
 {
 	const char *format = options_text(opts, "format");
 	bool text = format ? strcmp(format, "text") == 0 : !options_text(opts, "output");
@@ -280,7 +299,22 @@ static int run_io(const struct options *opts)
 		return cmd_usage("tables go to standard output: leave --output away, or redirect it");
 	signal(SIGINT, on_interrupt);
 	signal(SIGTERM, on_interrupt);
-	return convert(opts, io_inputs, text);
+	return convert(opts, kind->inputs, kind, text);
+}
+
+static int run_io(const struct options *opts)
+{
+	return run_text(opts, &io_kind);
+}
+
+static int run_gil(const struct options *opts)
+{
+	return run_text(opts, &gil_kind);
+}
+
+static int run_mutex(const struct options *opts)
+{
+	return run_text(opts, &mutex_kind);
 }
 
 const struct command cmd_convert_io = {
@@ -289,12 +323,43 @@ const struct command cmd_convert_io = {
 	.usage = "--input FILE|DIR [--output FILE] [--format text|chrome|perfetto] [--run ID]",
 	.about =
 		"Without --output: tables per call, file and peer with calls, errors, bytes and percentiles of the time they\n"
-		"took, and throughput over time. Else a trace: a track of files and a track of sockets for each thread.\n",
+		"took, and throughput over time (--json: the same for scripts). Else a trace: a track of files and a track of\n"
+		"sockets for each thread.\n",
 	.examples = "  systrace convert io --input /home/sysTrace\n"
 		    "  systrace convert io --input io_trace_rank0_1234.pb --output io.json\n",
-	.options = io_options,
+	.options = text_options,
 	.max_words = SIZE_MAX,
 	.run = run_io,
+};
+
+const struct command cmd_convert_gil = {
+	.name = "gil",
+	.summary = "who held Python's interpreter lock and who waited, as tables or a trace",
+	.usage = "--input FILE|DIR [--output FILE] [--format text|chrome|perfetto] [--run ID]",
+	.about =
+		"Without --output: tables per thread of holds, forced switches and waits, and the convoy: who held the lock\n"
+		"while which others waited for it (--json: the same for scripts). Else a trace: slices 'GIL hold' and 'GIL wait'\n"
+		"on a track for each thread, and a counter of waiting threads.\n",
+	.examples = "  systrace convert gil --input /home/sysTrace\n"
+		    "  systrace convert gil --input GIL_1234_rank_0.json --output gil.pftrace\n",
+	.options = text_options,
+	.max_words = SIZE_MAX,
+	.run = run_gil,
+};
+
+const struct command cmd_convert_mutex = {
+	.name = "mutex",
+	.summary = "which locks were waited for, how long and for whom, as tables or a trace",
+	.usage = "--input FILE|DIR [--output FILE] [--format text|chrome|perfetto] [--run ID]",
+	.about =
+		"Without --output: tables per function of all calls and of the waits that were recorded, and per lock of waits,\n"
+		"percentiles, the threads that held it meanwhile and the places that waited (--json: the same for scripts).\n"
+		"Else a trace with a track of waits for each thread.\n",
+	.examples = "  systrace convert mutex --input /home/sysTrace\n"
+		    "  systrace convert mutex --input Mutex_1234_rank_0.json --output locks.json\n",
+	.options = text_options,
+	.max_words = SIZE_MAX,
+	.run = run_mutex,
 };
 
 const struct command cmd_convert_timeline = {

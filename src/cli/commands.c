@@ -33,6 +33,8 @@
 	C(timeline)      \
 	C(mspti)         \
 	C(io)            \
+	C(gil)           \
+	C(mutex)         \
 	C(ftrace)
 
 #define DECLARE_COMMAND(name) extern const struct command cmd_##name;

@@ -333,13 +333,23 @@ static int chrome_instant(struct tsink *sink, const struct tsink_track *track, c
 	return sink->out.failed;
 }
 
-static int chrome_counter(struct tsink *sink, const struct tsink_track *track, uint64_t t_ns, uint64_t value_ns)
+static void put_ms(struct outfile *out, uint64_t ns)
+{
+	uint64_t millionths = ns % 1000000;
+	char text[8];
+	int i;
+
+	put_u64(out, ns / 1000000);
+	for (i = 6; i > 0; i--, millionths /= 10)
+		text[i] = (char)('0' + millionths % 10);
+	text[0] = '.';
+	put(out, text, 7);
+}
+
+static int chrome_counter(struct tsink *sink, const struct tsink_track *track, uint64_t t_ns, uint64_t value)
 {
 	struct chrome *chrome = (struct chrome *)sink;
 	struct outfile *out = &sink->out;
-	uint64_t millionths = value_ns % 1000000;
-	char text[8];
-	int i;
 
 	open_event(chrome);
 	PUT(out, "C\",\"name\":");
@@ -347,12 +357,13 @@ static int chrome_counter(struct tsink *sink, const struct tsink_track *track, u
 	put_ids(out, track->pid, tid_of(track));
 	PUT(out, ",\"ts\":");
 	out->at = decimal_us(outfile_room(out, DECIMAL_BYTES), t_ns > chrome->base_ns ? t_ns - chrome->base_ns : 0);
-	PUT(out, ",\"args\":{\"ms\":");
-	put_u64(out, value_ns / 1000000);
-	for (i = 6; i > 0; i--, millionths /= 10)
-		text[i] = (char)('0' + millionths % 10);
-	text[0] = '.';
-	put(out, text, 7);
+	PUT(out, ",\"args\":{");
+	put_text(out, track->unit ? track->unit : "ms");
+	PUT(out, ":");
+	if (track->unit)
+		put_u64(out, value);
+	else
+		put_ms(out, value);
 	PUT(out, "}}");
 	return out->failed;
 }

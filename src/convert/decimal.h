@@ -58,4 +58,31 @@ static inline char *decimal_us(char *out, uint64_t ns)
 	return out;
 }
 
+/**
+ * decimal_us_less - the length of a slice as microseconds, some picoseconds short: 39611 ns less 1 ps -> 39.610999
+ * @ps: below 1000; a slice of no length stays one
+ *
+ * Return: behind the last digit.
+ */
+static inline char *decimal_us_less(char *out, uint64_t ns, uint32_t ps)
+{
+	uint64_t rest, unit = 100000u;
+
+	if (!ns)
+		return decimal_us(out, ns);
+	rest = ns % 1000 * 1000;
+	ns -= ns % 1000;
+	if (rest < ps) {
+		ns -= 1000;
+		rest += 1000000;
+	}
+	out = decimal_u64(out, ns / 1000);
+	rest -= ps;
+	if (rest)
+		*out++ = '.';
+	for (; rest; rest %= unit, unit /= 10)
+		*out++ = (char)('0' + rest / unit);
+	return out;
+}
+
 #endif

@@ -2,6 +2,8 @@
 /* Tables of recorded I/O; see io_text.h. */
 #include "convert/io_text.h"
 
+#include "convert/latency.h"
+#include "convert/table_json.h"
 #include "trace/io.h"
 #include "trace/session.h"
 
@@ -10,14 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SUB 8 /* buckets a factor of two */
-#define BUCKETS (64 * SUB)
 #define INTERVALS 20
 
 struct sum {
 	uint32_t name; /* call, file or peer */
-	uint64_t calls, errors, bytes, total_ns, max_ns;
-	uint32_t *hist; /* BUCKETS, made with the first call */
+	uint64_t errors, bytes;
+	struct latency time;
 };
 
 struct table {
@@ -35,23 +35,6 @@ struct tables {
 	size_t seconds_room;
 	uint64_t first_ns, last_ns, all;
 };
-
-static unsigned int bucket_of(uint64_t ns)
-{
-	unsigned int log;
-
-	if (ns < SUB)
-		return (unsigned int)ns;
-	log = 63 - (unsigned int)__builtin_clzll(ns);
-	return (log - 2) * SUB + (unsigned int)(ns >> (log - 3) & (SUB - 1));
-}
-
-static uint64_t bucket_end(unsigned int bucket)
-{
-	unsigned int log = bucket / SUB + 2;
-
-	return bucket < SUB ? bucket : ((uint64_t)(SUB + bucket % SUB + 1) << (log - 3)) - 1;
-}
 
 static struct sum *row_of(struct table *table, uint32_t name)
 {
@@ -72,17 +55,11 @@ static int count(struct table *table, uint32_t name, const struct event *ev)
 {
 	struct sum *row = row_of(table, name);
 
-	if (row && !row->hist)
-		row->hist = calloc(BUCKETS, sizeof(*row->hist));
-	if (!row || !row->hist)
+	if (!row || latency_add(&row->time, ev->dur_ns) < 0)
 		return -ENOMEM;
 	row->name = name;
-	row->calls++;
 	row->bytes += ev->args[IO_ARG_BYTES].u64;
 	row->errors += ev->args[IO_ARG_ERROR].u64 != 0;
-	row->total_ns += ev->dur_ns;
-	row->max_ns = ev->dur_ns > row->max_ns ? ev->dur_ns : row->max_ns;
-	row->hist[bucket_of(ev->dur_ns)]++;
 	return 0;
 }
 
@@ -131,52 +108,48 @@ static int take(struct tables *t, const struct event *ev)
 
 /* --- printing -------------------------------------------------------------------------------------------------------- */
 
-static double percentile_us(const struct sum *row, double part)
-{
-	uint64_t want = (uint64_t)((double)row->calls * part), seen = 0;
-	unsigned int i;
-
-	for (i = 0; i < BUCKETS; i++) {
-		seen += row->hist[i];
-		if (seen > want)
-			break;
-	}
-	return (double)(bucket_end(i) < row->max_ns ? bucket_end(i) : row->max_ns) / 1e3;
-}
-
 static int by_time(const void *a, const void *b)
 {
 	const struct sum *x = a, *y = b;
 
-	if (x->total_ns != y->total_ns)
-		return x->total_ns < y->total_ns ? 1 : -1;
+	if (x->time.total_ns != y->time.total_ns)
+		return x->time.total_ns < y->time.total_ns ? 1 : -1;
 	return x->name < y->name ? -1 : x->name > y->name;
 }
 
-static void print_table(struct ev_session *session, struct table *table, FILE *out, const char *title, size_t most)
+/* Those that were called, most time first, in front. Return: their number. */
+static size_t sort_rows(struct table *table)
 {
 	size_t i, used = 0;
 
 	for (i = 0; i < table->room; i++) {
-		if (table->rows[i].calls)
+		if (table->rows[i].time.count)
 			table->rows[used++] = table->rows[i];
 	}
+	if (used)
+		qsort(table->rows, used, sizeof(*table->rows), by_time);
+	table->room = used; /* the rest of the rows was moved to the front */
+	return used;
+}
+
+static void print_table(struct ev_session *session, struct table *table, FILE *out, const char *title, size_t most)
+{
+	size_t i, used = sort_rows(table);
+
 	if (!used)
 		return;
-	qsort(table->rows, used, sizeof(*table->rows), by_time);
 	fprintf(out, "\n%10s %8s %14s %12s %10s %10s %10s %10s  %s\n", "calls", "errors", "bytes", "total ms", "p50 us",
 		"p90 us", "p99 us", "max us", title);
 	for (i = 0; i < used && i < most; i++) {
 		const struct sum *row = &table->rows[i];
 
 		fprintf(out, "%10" PRIu64 " %8" PRIu64 " %14" PRIu64 " %12.3f %10.1f %10.1f %10.1f %10.1f  %s\n",
-			row->calls, row->errors, row->bytes, (double)row->total_ns / 1e6, percentile_us(row, 0.5),
-			percentile_us(row, 0.9), percentile_us(row, 0.99), (double)row->max_ns / 1e3,
-			ev_text(session, row->name));
+			row->time.count, row->errors, row->bytes, (double)row->time.total_ns / 1e6,
+			latency_us(&row->time, 0.5), latency_us(&row->time, 0.9), latency_us(&row->time, 0.99),
+			(double)row->time.max_ns / 1e3, ev_text(session, row->name));
 	}
 	if (used > most)
 		fprintf(out, "%10s and %zu more with less time\n", "", used - most);
-	table->room = used; /* the rest of the rows was moved to the front */
 }
 
 static void print_seconds(const struct tables *t, FILE *out)
@@ -197,16 +170,79 @@ static void print_seconds(const struct tables *t, FILE *out)
 	}
 }
 
+/* --- JSON ------------------------------------------------------------------------------------------------------------ */
+
+static void json_table(struct table_json *to, struct ev_session *session, struct table *table, const char *key)
+{
+	size_t i, used = sort_rows(table);
+
+	table_json_list(to, key);
+	for (i = 0; i < used; i++) {
+		const struct sum *row = &table->rows[i];
+
+		table_json_row(to);
+		table_json_text(to, "name", ev_text(session, row->name));
+		table_json_u64(to, "calls", row->time.count);
+		table_json_u64(to, "errors", row->errors);
+		table_json_u64(to, "bytes", row->bytes);
+		table_json_latency(to, &row->time);
+		table_json_row_end(to);
+	}
+	table_json_list_end(to);
+}
+
+static void json_seconds(struct table_json *to, const struct tables *t)
+{
+	uint64_t all = (t->last_ns - t->first_ns) / 1000000000u + 1, n;
+
+	table_json_list(to, "seconds");
+	for (n = 0; n < all && n < t->seconds_room; n++) {
+		table_json_row(to);
+		table_json_u64(to, "second", n);
+		table_json_u64(to, "calls", t->seconds[n].calls);
+		table_json_u64(to, "bytes", t->seconds[n].bytes);
+		table_json_row_end(to);
+	}
+	table_json_list_end(to);
+}
+
+static int print_json(struct ev_session *session, struct tables *t, uint64_t lost, FILE *out)
+{
+	struct table_json to;
+
+	if (table_json_begin(&to, out) < 0)
+		return -ENOMEM;
+	table_json_u64(&to, "calls", t->all);
+	table_json_u64(&to, "span_ns", t->last_ns - t->first_ns);
+	table_json_u64(&to, "lost", lost);
+	json_table(&to, session, &t->calls, "by_call");
+	json_table(&to, session, &t->files, "by_file");
+	json_table(&to, session, &t->peers, "by_peer");
+	json_seconds(&to, t);
+	return table_json_end(&to);
+}
+
+static void print_words(struct ev_session *session, struct tables *t, uint64_t lost, FILE *out, size_t files)
+{
+	fprintf(out, "%" PRIu64 " calls in %.3f s, %" PRIu64 " records lost while recording\n", t->all,
+		(double)(t->last_ns - t->first_ns) / 1e9, lost);
+	print_table(session, &t->calls, out, "call", SIZE_MAX);
+	print_table(session, &t->files, out, "file", files);
+	print_table(session, &t->peers, out, "peer", files);
+	print_seconds(t, out);
+}
+
 static void table_free(struct table *table)
 {
 	size_t i;
 
 	for (i = 0; i < table->room; i++)
-		free(table->rows[i].hist);
+		latency_fini(&table->rows[i].time);
 	free(table->rows);
 }
 
-int64_t io_text_write(struct ev_session *session, struct merge *merge, FILE *out, size_t files, struct st_err *err)
+int64_t io_text_write(struct ev_session *session, struct merge *merge, FILE *out, const struct text_options *options,
+		      struct st_err *err)
 {
 	struct tables t = { 0 };
 	struct merge_stats stats;
@@ -225,12 +261,12 @@ int64_t io_text_write(struct ev_session *session, struct merge *merge, FILE *out
 	}
 	if (ret == 0 && t.all) {
 		merge_stats(merge, &stats);
-		fprintf(out, "%" PRIu64 " calls in %.3f s, %" PRIu64 " records lost while recording\n", t.all,
-			(double)(t.last_ns - t.first_ns) / 1e9, stats.read.lost);
-		print_table(session, &t.calls, out, "call", SIZE_MAX);
-		print_table(session, &t.files, out, "file", files);
-		print_table(session, &t.peers, out, "peer", files);
-		print_seconds(&t, out);
+		if (!options->json)
+			print_words(session, &t, stats.read.lost, out, options->most);
+		else
+			ret = print_json(session, &t, stats.read.lost, out);
+		if (ret < 0)
+			err_set(err, ret, "cannot print the tables: %s", strerror(-ret));
 	}
 	table_free(&t.calls);
 	table_free(&t.files);

@@ -6,16 +6,15 @@
 #ifndef CONVERT_IO_TEXT_H
 #define CONVERT_IO_TEXT_H
 
+#include "convert/text.h"
 #include "trace/merge.h"
-
-#include <stdio.h>
 
 /**
  * io_text_write - read a merge to its end and print the tables
- * @files: how many files and peers to list, those with the most time first
  *
  * Context: tool. Percentiles are right within 13 %. Return: calls, 0 = there was none (nothing is printed), -errno.
  */
-int64_t io_text_write(struct ev_session *session, struct merge *merge, FILE *out, size_t files, struct st_err *err);
+int64_t io_text_write(struct ev_session *session, struct merge *merge, FILE *out, const struct text_options *options,
+		      struct st_err *err);
 
 #endif

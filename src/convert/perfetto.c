@@ -73,7 +73,7 @@ enum { /* TrackDescriptor and inside */
        PROCESS_LABELS = 8,
        COUNTER_UNIT = 3
 };
-enum { ORDER_EXPLICIT = 3, MERGING_NONE = 2, UNIT_TIME_NS = 1 };
+enum { ORDER_EXPLICIT = 3, MERGING_NONE = 2, UNIT_TIME_NS = 1, UNIT_COUNT = 2 };
 
 #define SEQUENCE_ID 1
 #define PROCESS_UUID_BASE ((uint64_t)1 << 32) /* tracks have their ids, processes their pids above this */
@@ -452,7 +452,7 @@ static int perfetto_slice_end(struct tsink *sink, const struct tsink_track *trac
 	return put_packet(perfetto, t_ns, FLAG_NEEDS_STATE, PACKET_TRACK_EVENT, event);
 }
 
-static int perfetto_counter(struct tsink *sink, const struct tsink_track *track, uint64_t t_ns, uint64_t value_ns)
+static int perfetto_counter(struct tsink *sink, const struct tsink_track *track, uint64_t t_ns, uint64_t value)
 {
 	struct perfetto *perfetto = (struct perfetto *)sink;
 	struct buffer *event = &perfetto->event;
@@ -460,7 +460,7 @@ static int perfetto_counter(struct tsink *sink, const struct tsink_track *track,
 	event->len = 0;
 	add_u64(perfetto, event, EVENT_TYPE, TYPE_COUNTER);
 	add_u64(perfetto, event, EVENT_TRACK, track->id);
-	add_u64(perfetto, event, EVENT_COUNTER, value_ns);
+	add_u64(perfetto, event, EVENT_COUNTER, value);
 	return put_packet(perfetto, t_ns, FLAG_NEEDS_STATE, PACKET_TRACK_EVENT, event);
 }
 
@@ -493,7 +493,7 @@ static int perfetto_track(struct tsink *sink, const struct tsink_track *from)
 	add_u64(perfetto, track, TRACK_PARENT, PROCESS_UUID_BASE + from->pid);
 	add_text(perfetto, track, TRACK_NAME, from->name, strlen(from->name));
 	if (from->counter) {
-		add_u64(perfetto, inner, COUNTER_UNIT, UNIT_TIME_NS);
+		add_u64(perfetto, inner, COUNTER_UNIT, from->unit ? UNIT_COUNT : UNIT_TIME_NS);
 		add_bytes(perfetto, track, TRACK_COUNTER, inner->data, inner->len);
 	}
 	add_u64(perfetto, track, TRACK_RANK, (uint64_t)(int64_t)from->sort);

@@ -25,7 +25,8 @@ struct tsink_track {
 	uint32_t id; /* from 1, dense, unique in the file */
 	uint32_t pid; /* of its process */
 	int32_t sort;
-	bool counter; /* values in nanoseconds */
+	bool counter; /* values in nanoseconds, or of @unit */
+	const char *unit; /* of a counter: what is counted, "threads"; NULL = nanoseconds */
 	const char *name;
 };
 
@@ -59,7 +60,7 @@ struct tsink_ops {
 	/* the innermost open slice of the track ends: called in order of time on each track, also when slice() told dur */
 	int (*slice_end)(struct tsink *sink, const struct tsink_track *track, uint64_t t_ns); /* may be NULL */
 	int (*instant)(struct tsink *sink, const struct tsink_track *track, const struct tsink_slice *slice);
-	int (*counter)(struct tsink *sink, const struct tsink_track *track, uint64_t t_ns, uint64_t value_ns);
+	int (*counter)(struct tsink *sink, const struct tsink_track *track, uint64_t t_ns, uint64_t value);
 	/* @notes: lines for people about what is missing, NULL-terminated; closes and frees the sink in any case */
 	int (*finish)(struct tsink *sink, const char *const *notes, uint64_t *bytes, struct st_err *err);
 	void (*discard)(struct tsink *sink); /* give up: no file is left; NULL is fine */

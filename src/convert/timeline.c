@@ -3,6 +3,7 @@
 #include "convert/timeline.h"
 
 #include "base/hash64.h"
+#include "trace/locks.h"
 #include "trace/session.h"
 
 #include <errno.h>
@@ -20,6 +21,9 @@ enum row {
 	ROW_STEPS,
 	ROW_STEP_TIME,
 	ROW_THREAD,
+	ROW_GIL,
+	ROW_GIL_WAITING,
+	ROW_LOCK,
 	ROW_IO,
 	ROW_SOCKET,
 	ROW_CALL_SUM,
@@ -36,11 +40,14 @@ enum row {
 static const struct {
 	const char *title;
 	const char *category;
-	enum { OF_RANK, OF_THREAD, OF_STREAM } of; /* what there is one of such a row for */
+	enum { OF_RANK, OF_PROCESS, OF_THREAD, OF_STREAM } of; /* what there is one of such a row for */
 } rows[ROWS] = {
 	[ROW_STEPS] = { "steps", "step", OF_RANK },
 	[ROW_STEP_TIME] = { "step time", "step", OF_RANK },
 	[ROW_THREAD] = { "thread", "stage", OF_THREAD },
+	[ROW_GIL] = { "GIL", "GIL", OF_THREAD },
+	[ROW_GIL_WAITING] = { "threads waiting for the GIL", "GIL", OF_PROCESS },
+	[ROW_LOCK] = { "locks", "lock", OF_THREAD },
 	[ROW_IO] = { "files", "io", OF_THREAD },
 	[ROW_SOCKET] = { "sockets", "network", OF_THREAD },
 	[ROW_CALL_SUM] = { "short calls (per step)", "stage", OF_RANK },
@@ -73,6 +80,8 @@ struct track {
 	uint32_t lanes_count;
 	struct event *begun; /* EV_BEGIN without their EV_END yet */
 	uint32_t begun_count;
+	uint64_t *open; /* of a counter of spans: the ends of those that are open, latest first */
+	uint32_t open_count, open_room;
 };
 
 struct process {
@@ -98,7 +107,7 @@ struct timeline {
 	struct event *early; /* names of threads that came before the first event with a time of its own */
 	uint32_t early_count;
 	uint64_t end_ns; /* newest end of anything */
-	uint32_t name_unnamed;
+	uint32_t name_unnamed, name_gil_wait;
 	char **notes;
 	size_t notes_count;
 };
@@ -185,6 +194,11 @@ static enum row row_of(const struct event *ev)
 		return ROW_STEPS;
 	case EV_STAGE:
 		return ROW_THREAD;
+	case EV_GIL:
+		return ROW_GIL;
+	case EV_LOCK:
+	case EV_COUNTER:
+		return ROW_LOCK;
 	case EV_IO:
 		return ROW_IO;
 	case EV_SOCKET:
@@ -209,6 +223,8 @@ static void track_place(const struct event *ev, enum row row, int32_t *a, int32_
 	if (rows[row].of == OF_THREAD) {
 		*a = ev->track.pid;
 		*b = ev->track.tid;
+	} else if (rows[row].of == OF_PROCESS) {
+		*a = ev->track.pid;
 	} else if (rows[row].of == OF_STREAM) {
 		*a = ev->track.device;
 		*b = ev->track.stream;
@@ -286,10 +302,29 @@ static struct track *track_of(struct timeline *tl, const struct event *ev, enum 
 	return *recent = track;
 }
 
+/* The name of a track's thread, whichever of its rows it came with; 0 = none. */
+static uint32_t title_of(const struct timeline *tl, const struct track *track)
+{
+	const struct process *process = &tl->processes[track->process];
+	const struct event thread = { .rank = process->rank,
+				      .track = { process->host, process->rank < 0 ? process->pid : track->a, track->b,
+						 -1, -1, -1 } };
+	uint64_t key = track_key(&thread, ROW_THREAD, track->a, track->b);
+	const struct track *other;
+	uint32_t at;
+
+	if (track->title || rows[track->row].of != OF_THREAD)
+		return track->title;
+	for (at = (uint32_t)key & tl->tracks_mask; (other = tl->tracks[at]) != NULL; at = (at + 1) & tl->tracks_mask)
+		if (other->key == key && is_track(tl, other, &thread, ROW_THREAD, track->a, track->b))
+			return other->title;
+	return 0;
+}
+
 static void track_name(const struct timeline *tl, const struct track *track, uint32_t lane, char *out, size_t room)
 {
 	const struct process *process = &tl->processes[track->process];
-	const char *own = ev_text(tl->session, track->title);
+	const char *own = ev_text(tl->session, title_of(tl, track));
 	size_t used = 0;
 
 	if (track->row == ROW_THREAD) {
@@ -304,6 +339,8 @@ static void track_name(const struct timeline *tl, const struct track *track, uin
 		used = (size_t)snprintf(out, room, "%s", rows[track->row].title);
 		if (rows[track->row].of == OF_THREAD && track->b >= 0)
 			used += (size_t)snprintf(out + used, room - used, " thread %d", track->b);
+		else if (rows[track->row].of == OF_PROCESS && track->a != process->main_pid)
+			used += (size_t)snprintf(out + used, room - used, " of %d", track->a);
 		else if (rows[track->row].of == OF_STREAM)
 			used += (size_t)snprintf(out + used, room - used, " %d stream %d", track->a, track->b);
 	}
@@ -339,7 +376,8 @@ static struct lane *add_lane(struct timeline *tl, struct track *track)
 				       .pid = tl->processes[track->process].sink_pid,
 				       .sort = (int32_t)track->row * 1000 + (track->worker ? 500 : 0) +
 					       (int32_t)(tl->next_id % 400),
-				       .counter = track->row == ROW_STEP_TIME,
+				       .counter = track->row == ROW_STEP_TIME || track->row == ROW_GIL_WAITING,
+				       .unit = track->row == ROW_GIL_WAITING ? "threads" : NULL,
 				       .name = rows[track->row].title,
 			       } };
 	if (track->row == ROW_THREAD && track->b == tl->processes[track->process].main_pid)
@@ -460,6 +498,61 @@ static int put_step_time(struct timeline *tl, const struct event *ev)
 	return tl->sink->ops->counter(tl->sink, &lane->track, ev->t_ns, ev->dur_ns);
 }
 
+/* ---- how many spans are open ------------------------------------------------------------------------------------------- */
+
+static int put_open_count(struct timeline *tl, struct track *track, uint64_t t_ns)
+{
+	struct lane *lane = first_lane(tl, track);
+
+	if (!lane)
+		return -ENOMEM;
+	tl->summary->values++;
+	return tl->sink->ops->counter(tl->sink, &lane->track, t_ns, track->open_count);
+}
+
+/* Spans that are over by @t_ns end, in order. */
+static int end_open(struct timeline *tl, struct track *track, uint64_t t_ns)
+{
+	int ret = 0;
+
+	while (ret == 0 && track->open_count && track->open[track->open_count - 1] <= t_ns) {
+		uint64_t end_ns = track->open[--track->open_count];
+
+		ret = put_open_count(tl, track, end_ns);
+	}
+	return ret;
+}
+
+static int begin_open(struct timeline *tl, struct track *track, uint64_t t_ns, uint64_t end_ns)
+{
+	uint32_t i;
+
+	if (track->open_count == track->open_room) {
+		uint32_t room = track->open_room ? track->open_room * 2 : 16;
+		uint64_t *open = realloc(track->open, room * sizeof(*open));
+
+		if (!open)
+			return -ENOMEM;
+		track->open = open;
+		track->open_room = room;
+	}
+	for (i = track->open_count++; i && track->open[i - 1] < end_ns; i--)
+		track->open[i] = track->open[i - 1];
+	track->open[i] = end_ns;
+	return put_open_count(tl, track, t_ns);
+}
+
+/* How many threads of its process wait for the interpreter's lock. */
+static int count_waiting(struct timeline *tl, const struct event *ev)
+{
+	struct track *track = track_of(tl, ev, ROW_GIL_WAITING);
+	int ret = track ? end_open(tl, track, ev->t_ns) : -ENOMEM;
+
+	if (ret == 0 && ev->name == tl->name_gil_wait)
+		ret = begin_open(tl, track, ev->t_ns, ev->t_ns + ev->dur_ns);
+	return ret;
+}
+
 /* A thread says its name: kept for the end, when tracks get their final names. */
 static int take_thread_name(struct timeline *tl, const struct event *ev)
 {
@@ -560,6 +653,8 @@ static int put_event(struct timeline *tl, struct event *ev)
 	if (ev->kind == EV_LOST || ev->phase == EV_INSTANT)
 		return put_instant(tl, track, &slice);
 	ret = put_slice(tl, track, &slice);
+	if (ret == 0 && ev->kind == EV_GIL)
+		ret = count_waiting(tl, ev);
 	if (ret == 0 && ev->kind == EV_STEP) {
 		tl->summary->steps++;
 		ret = put_step_time(tl, ev);
@@ -594,6 +689,7 @@ static int finish_track(struct timeline *tl, struct track *track)
 	uint32_t i;
 	int ret = 0;
 
+	ret = end_open(tl, track, UINT64_MAX);
 	for (i = 0; i < track->begun_count && ret == 0; i++)
 		ret = put_open(tl, track, &track->begun[i]);
 	for (i = 0; i < track->lanes_count && ret == 0; i++) {
@@ -680,6 +776,7 @@ static void timeline_free(struct timeline *tl)
 			free(track->lanes[k].ends);
 		free(track->lanes);
 		free(track->begun);
+		free(track->open);
 		free(track);
 	}
 	for (i = 0; i < tl->notes_count; i++)
@@ -747,6 +844,7 @@ int timeline_write(struct ev_session *session, struct merge *merge, const struct
 
 	*summary = (struct timeline_summary){ 0 };
 	tl.name_unnamed = ev_namez(session, "(unnamed)");
+	tl.name_gil_wait = ev_namez(session, GIL_NAME_WAIT);
 	ret = run(&tl, err);
 	if (ret == 0 && !tl.sink)
 		ret = err_set(err, -ENODATA, "the files hold no events");

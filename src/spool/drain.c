@@ -23,7 +23,7 @@
 #define STUCK_SLOTS 16
 #define SEEN_SLOTS 1024u
 #define BATCH_RANGES 64u
-#define GROWTH 16u /* bytes of file per byte of record at worst, nearly: keeps one batch well below a segment */
+#define GROWTH 64u /* bytes of file per byte of record at worst, nearly: keeps one batch well below a segment */
 #define SINKS 8
 #define SINK_BUDGET 4 /* batches that one sink alone may spoil before its records are dropped: about 8 s */
 
@@ -81,19 +81,29 @@ struct drain {
 };
 
 static const uint8_t rec_source[REC_TYPES] = {
-	[REC_STAGE] = POOL_SRC_STAGE,	[REC_STEP] = POOL_SRC_STEP,    [REC_COMM] = POOL_SRC_COMM,
-	[REC_COMM_SUM] = POOL_SRC_COMM, [REC_GC] = POOL_SRC_STAGE,     [REC_NOTE] = POOL_SRC_NOTE,
-	[REC_IO] = POOL_SRC_IO,		[REC_LOCK] = POOL_SRC_MUTEX,   [REC_GIL] = POOL_SRC_GIL,
-	[REC_STACK] = POOL_SRC_STACK,	[REC_MODULE] = POOL_SRC_STACK, [REC_CODE] = POOL_SRC_STACK,
+	[REC_STAGE] = POOL_SRC_STAGE,	[REC_STEP] = POOL_SRC_STEP,	  [REC_COMM] = POOL_SRC_COMM,
+	[REC_COMM_SUM] = POOL_SRC_COMM, [REC_GC] = POOL_SRC_STAGE,	  [REC_NOTE] = POOL_SRC_NOTE,
+	[REC_IO] = POOL_SRC_IO,		[REC_LOCK] = POOL_SRC_MUTEX,	  [REC_GIL] = POOL_SRC_GIL,
+	[REC_STACK] = POOL_SRC_STACK,	[REC_MODULE] = POOL_SRC_STACK,	  [REC_CODE] = POOL_SRC_STACK,
+	[REC_MEM] = POOL_SRC_MEMORY,	[REC_MEM_SITE] = POOL_SRC_MEMORY, [REC_MEM_STATE] = POOL_SRC_MEMORY,
 };
 
 static const uint16_t rec_bytes[REC_TYPES] = {
-	[REC_STAGE] = sizeof(struct rec_stage),	  [REC_STEP] = sizeof(struct rec_step),
-	[REC_COMM] = sizeof(struct rec_comm),	  [REC_COMM_SUM] = sizeof(struct rec_comm_sum),
-	[REC_GC] = sizeof(struct rec_gc),	  [REC_NOTE] = sizeof(struct rec_note),
-	[REC_IO] = sizeof(struct rec_io),	  [REC_LOCK] = sizeof(struct rec_lock),
-	[REC_GIL] = sizeof(struct rec_gil),	  [REC_STACK] = sizeof(struct rec_stack),
-	[REC_MODULE] = sizeof(struct rec_module), [REC_CODE] = sizeof(struct rec_code),
+	[REC_STAGE] = sizeof(struct rec_stage),
+	[REC_STEP] = sizeof(struct rec_step),
+	[REC_COMM] = sizeof(struct rec_comm),
+	[REC_COMM_SUM] = sizeof(struct rec_comm_sum),
+	[REC_GC] = sizeof(struct rec_gc),
+	[REC_NOTE] = sizeof(struct rec_note),
+	[REC_IO] = sizeof(struct rec_io),
+	[REC_LOCK] = sizeof(struct rec_lock),
+	[REC_GIL] = sizeof(struct rec_gil),
+	[REC_STACK] = sizeof(struct rec_stack),
+	[REC_MODULE] = sizeof(struct rec_module),
+	[REC_CODE] = sizeof(struct rec_code),
+	[REC_MEM] = sizeof(struct rec_mem),
+	[REC_MEM_SITE] = sizeof(struct rec_mem_site),
+	[REC_MEM_STATE] = sizeof(struct rec_mem_state),
 };
 
 static void say_nothing(void *ctx, const char *text)
@@ -490,6 +500,8 @@ static int put_record(struct drain *d, const struct sink_rec *rec)
 	for (i = 0; i < d->sink_count && ret == 0; i++) {
 		struct sink *s = &d->sinks[i];
 
+		if (s->ops->learned & 1u << rec->head->type)
+			s->ops->learn(s, rec);
 		if (!(s->ops->types & 1u << rec->head->type))
 			continue;
 		if (!takes_part(d, s)) {
@@ -962,6 +974,20 @@ static void keep_all(struct drain *d)
 	}
 }
 
+/* Files whose name changes with time; nothing is uncommitted now. */
+static void end_files(struct drain *d)
+{
+	uint64_t unix_ns = clock_ns(CLOCK_REALTIME);
+	int i;
+
+	for (i = 0; i < d->sink_count; i++) {
+		struct sink *s = &d->sinks[i];
+
+		if (s->out.live && !s->out.torn && s->ops->over && s->ops->over(s, unix_ns))
+			out_retire(&s->out);
+	}
+}
+
 /* One batch, tried again after each segment that it had to close, and without sinks that fail alone. */
 static int run_batch(struct drain *d, struct batch *b)
 {
@@ -973,6 +999,7 @@ static int run_batch(struct drain *d, struct batch *b)
 	bool again;
 
 	let_in(d);
+	end_files(d);
 	do {
 		d->too_long = d->failing = NULL;
 		memset(d->lost, 0, sizeof(d->lost));
@@ -1259,7 +1286,11 @@ void drain_free(struct drain *d)
 
 	if (!d)
 		return;
-	for (i = 0; i < d->sink_count; i++)
+	for (i = 0; i < d->sink_count; i++) {
 		out_close(&d->sinks[i].out);
+		out_free(&d->sinks[i].out);
+		if (d->sinks[i].ops->free)
+			d->sinks[i].ops->free(&d->sinks[i]);
+	}
 	munmap(d, sizeof(*d));
 }

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #ifndef FALLOC_FL_KEEP_SIZE
@@ -431,14 +432,11 @@ void out_close(struct out *o)
 	o->lock_fd = -1;
 }
 
-static int64_t segment_stat(const struct out *o, uint32_t n, uint64_t *time_ns)
+static int64_t file_stat(const char *path, uint64_t *time_ns)
 {
-	char path[POOL_PATH];
 	struct stat st;
-	int ret = segment_path(o, n, "", path, sizeof(path));
+	int ret = sys_lstat(path, &st);
 
-	if (ret == 0)
-		ret = sys_lstat(path, &st);
 	if (ret < 0)
 		return ret;
 	if (time_ns)
@@ -446,9 +444,84 @@ static int64_t segment_stat(const struct out *o, uint32_t n, uint64_t *time_ns)
 	return st.st_size;
 }
 
+static int64_t segment_stat(const struct out *o, uint32_t n, uint64_t *time_ns)
+{
+	char path[POOL_PATH];
+	int ret = segment_path(o, n, "", path, sizeof(path));
+
+	return ret < 0 ? ret : file_stat(path, time_ns);
+}
+
+/* The oldest file of what was retired: a segment, then the file itself. */
+static int past_path(const struct out_past *past, char *path, size_t room)
+{
+	return past->oldest ? snprintf(path, room, "%s.%u", past->path, past->oldest)
+			    : snprintf(path, room, "%s", past->path);
+}
+
+static void past_pop(struct out *o)
+{
+	struct out_past *past = o->past;
+
+	if (past->oldest) {
+		past->oldest = past->oldest < past->segment ? past->oldest + 1 : 0;
+		return;
+	}
+	memmove(past, past + 1, --o->past_count * sizeof(*past));
+}
+
+void out_retire(struct out *o)
+{
+	if (!o->past) {
+		void *room = mmap(NULL, OUT_PAST * sizeof(*o->past), PROT_READ | PROT_WRITE,
+				  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+		o->past = room == MAP_FAILED ? NULL : room;
+	}
+	if (o->past && o->past_count == OUT_PAST)
+		memmove(o->past, o->past + 1, --o->past_count * sizeof(*o->past)); /* it stays, uncounted */
+	if (o->past && o->live) {
+		struct out_past *past = &o->past[o->past_count++];
+
+		*past = (struct out_past){ .oldest = o->oldest, .segment = o->segment };
+		snprintf(past->path, sizeof(past->path), "%s", o->path);
+	}
+	o->oldest = o->segment = 0;
+	out_close(o);
+}
+
+void out_free(struct out *o)
+{
+	if (o->past)
+		munmap(o->past, OUT_PAST * sizeof(*o->past));
+	o->past = NULL;
+	o->past_count = 0;
+}
+
+static uint64_t past_size(const struct out *o)
+{
+	char path[POOL_PATH + 16];
+	uint64_t sum = 0;
+	uint32_t i, n;
+
+	for (i = 0; i < o->past_count; i++) {
+		struct out_past past = o->past[i];
+		int64_t bytes = file_stat(past.path, NULL);
+
+		sum += bytes > 0 ? (uint64_t)bytes : 0;
+		for (n = past.oldest; n && n <= past.segment; n++) {
+			past.oldest = n;
+			past_path(&past, path, sizeof(path));
+			bytes = file_stat(path, NULL);
+			sum += bytes > 0 ? (uint64_t)bytes : 0;
+		}
+	}
+	return sum;
+}
+
 uint64_t out_size(const struct out *o)
 {
-	uint64_t sum = o->live ? o->end : 0;
+	uint64_t sum = (o->live ? o->end : 0) + past_size(o);
 	uint32_t n;
 
 	for (n = o->oldest; n && n <= o->segment; n++) {
@@ -461,8 +534,13 @@ uint64_t out_size(const struct out *o)
 
 uint64_t out_oldest_time(const struct out *o)
 {
+	char path[POOL_PATH + 16];
 	uint64_t time_ns = 0;
 
+	if (o->past_count) {
+		past_path(o->past, path, sizeof(path));
+		return file_stat(path, &time_ns) >= 0 ? time_ns : 1; /* gone: off the list first */
+	}
 	return o->oldest && segment_stat(o, o->oldest, &time_ns) >= 0 ? time_ns : 0;
 }
 
@@ -471,6 +549,14 @@ int64_t out_drop_oldest(struct out *o, char *name, size_t room)
 	char sidecar[POOL_PATH];
 	int64_t bytes;
 
+	if (o->past_count) {
+		past_path(o->past, name, room);
+		bytes = file_stat(name, NULL);
+		if (unlink(name) && errno != ENOENT)
+			return -errno;
+		past_pop(o);
+		return bytes > 0 ? bytes : 0;
+	}
 	if (!o->oldest)
 		return 0;
 	bytes = segment_stat(o, o->oldest, NULL);

@@ -32,6 +32,14 @@ struct out_place {
 	void *say_ctx;
 };
 
+#define OUT_PAST 48 /* files of one name after the other: two days of hours */
+
+/** struct out_past - a file that was given up for one of another name */
+struct out_past {
+	char path[POOL_PATH];
+	uint32_t oldest, segment; /* its closed segments, 0 = none */
+};
+
 struct out {
 	const struct out_place *place;
 	struct pool_header *head; /* its files[index] and commits tell recover about this file */
@@ -52,6 +60,8 @@ struct out {
 	uint64_t end; /* what the file system has: length and tail */
 	bool elements, committed_elements; /* does the growing array hold anything? (JSON) */
 	bool torn; /* a rollback did not work out: again before anything else */
+	struct out_past *past; /* OUT_PAST rows, NULL = not used yet */
+	uint32_t past_count;
 	size_t (*tail)(const void *ctx, char *text); /* NULL = none */
 	const void *tail_ctx;
 	uint8_t buf[OUT_WRITE];
@@ -120,6 +130,12 @@ int out_rotate(struct out *o, struct st_err *err);
 
 /** out_close - give up the file as it is, and the lock of its name. Nothing may be uncommitted. Idempotent. */
 void out_close(struct out *o);
+
+/** out_retire - as out_close(), for a file whose name changes with time; the old one still counts. Context: thread. */
+void out_retire(struct out *o);
+
+/** out_free - what out_retire() keeps; after out_close() */
+void out_free(struct out *o);
 
 /** out_size - bytes of all existing segments of this file, the live one included. Context: thread. */
 uint64_t out_size(const struct out *o);

@@ -6,11 +6,11 @@
 #include <string.h>
 
 extern const struct sink_ops sink_timeline_pb, sink_timeline_json, sink_timeline_ext, sink_markers, sink_io_pb,
-	sink_io_json, sink_mutex, sink_gil, sink_stacks;
+	sink_io_json, sink_mutex, sink_gil, sink_stacks, sink_os_pb, sink_os_json;
 
 const struct sink_ops *const sink_table[] = {
-	&sink_timeline_pb, &sink_timeline_json, &sink_timeline_ext, &sink_markers, &sink_io_pb,
-	&sink_io_json,	   &sink_mutex,		&sink_gil,	    &sink_stacks,  NULL,
+	&sink_timeline_pb, &sink_timeline_json, &sink_timeline_ext, &sink_markers, &sink_io_pb,	  &sink_io_json,
+	&sink_mutex,	   &sink_gil,		&sink_stacks,	    &sink_os_pb,   &sink_os_json, NULL,
 };
 
 const char *sink_source_name(enum pool_source source)

@@ -62,6 +62,8 @@ struct sink_ops {
 	const char *name; /* in messages for people */
 	bool for_pb, for_json; /* in which SYSTRACE_FORMAT it is used */
 	uint32_t types; /* bit 1 << enum rec_type for each type it writes */
+	uint32_t learned; /* and for each that it is only told, whether or not its file is open */
+	void (*learn)(struct sink *s, const struct sink_rec *rec);
 	/* stem and suffix of the documented name below the dump path, for example "mspti/mspti-marker-10.0.0.1-0", ".csv" */
 	void (*file_name)(const struct sink *s, char *stem, size_t room, const char **suffix);
 	/* first bytes of a new file or segment, by out_put() */
@@ -81,6 +83,9 @@ struct sink_ops {
 	/* after a batch was committed: sidecars; NULL = nothing. Errors are reported by the drain, not fatal */
 	int (*settled)(struct sink *s);
 	size_t state_bytes; /* of sink.state, at most SINK_STATE */
+	/* files whose name changes with time: is the live one's over? Asked between batches; may be NULL */
+	bool (*over)(const struct sink *s, uint64_t unix_ns);
+	void (*free)(struct sink *s); /* what the state points to; may be NULL */
 };
 
 struct sink {

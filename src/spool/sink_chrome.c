@@ -16,6 +16,25 @@ struct named {
 	uint64_t thread[NAMED];
 };
 
+static void put_process(struct json_writer *w, uint32_t pid, uint32_t rank, const char *name)
+{
+	json_open(w, '{');
+	json_key(w, "ph");
+	json_text(w, "M", 1);
+	json_key(w, "name");
+	json_text(w, "process_name", 12);
+	json_key(w, "pid");
+	json_u64(w, pid);
+	json_key(w, "args");
+	json_open(w, '{');
+	json_key(w, "name");
+	json_text(w, name, strlen(name));
+	json_key(w, "rank");
+	json_u64(w, rank);
+	json_close(w, '}');
+	json_close(w, '}');
+}
+
 static int chrome_begin(struct sink *s, const struct clock_snapshot *clocks)
 {
 	struct msg_origin origin = sink_origin(s);
@@ -27,24 +46,14 @@ static int chrome_begin(struct sink *s, const struct clock_snapshot *clocks)
 	json_open(&w, '{');
 	json_key(&w, "displayTimeUnit");
 	json_text(&w, "ns", 2);
+	json_key(&w, "records");
+	json_text(&w, s->ops->name, strlen(s->ops->name));
 	sink_origin_json(&w, &origin, clocks, 1);
 	json_key(&w, "traceEvents");
 	json_open(&w, '[');
 	json_raw(&w, "\n");
-	json_open(&w, '{');
-	json_key(&w, "ph");
-	json_text(&w, "M", 1);
-	json_key(&w, "name");
-	json_text(&w, "process_name", 12);
-	json_key(&w, "pid");
-	json_u64(&w, origin.pid);
-	json_key(&w, "args");
-	json_open(&w, '{');
-	json_key(&w, "name");
 	snprintf(name, sizeof(name), "rank %u (%.*s)", origin.rank, (int)(origin.host.bytes & 127), origin.host.at);
-	json_text(&w, name, strlen(name));
-	json_close(&w, '}');
-	json_close(&w, '}');
+	put_process(&w, origin.pid, origin.rank, name);
 	s->out.elements = true;
 	return w.full ? -EMSGSIZE : out_put(&s->out, w.data, w.used);
 }
@@ -117,22 +126,59 @@ static void slice(struct sink *s, struct json_writer *w, const struct sink_rec *
 	args_open(w);
 }
 
-/* A thread has one name in a file: the one that it had when it was seen first. */
-static int chrome_thread(struct sink *s, const struct sink_rec *rec)
+/* Is this the first time that it is told? 64 bits that are not 0 */
+static bool first_time(struct sink *s, uint64_t what)
 {
 	struct named *named = s->state;
-	uint64_t thread = (uint64_t)rec->pid << 32 | rec->tid;
-	uint64_t *slot = &named->thread[thread % NAMED];
-	struct json_writer w;
+	uint64_t *slot = &named->thread[what % NAMED];
+	bool first = *slot != what;
 
-	if (*slot == thread)
+	*slot = what;
+	return first;
+}
+
+/* A forked child is a process of its own in viewers. */
+static int name_child(struct sink *s, uint32_t pid)
+{
+	const struct msg_origin *origin = s->env->origin;
+	struct json_writer w;
+	char name[160];
+
+	if (pid == origin->pid || !first_time(s, (uint64_t)pid << 32))
 		return 0;
-	event_open(s, &w, "M", "thread_name", rec->pid, rec->tid);
+	snprintf(name, sizeof(name), "rank %u, forked child %u (%.*s)", origin->rank, pid,
+		 (int)(origin->host.bytes & 127), origin->host.at);
+	sink_json(s, &w);
+	put_process(&w, pid, origin->rank, name);
+	return sink_put_json(s, &w);
+}
+
+/* A thread has one name in a file: the one that it had when it was seen first. */
+static int name_thread(struct sink *s, uint32_t pid, uint32_t tid, const char *comm)
+{
+	struct json_writer w;
+	int ret;
+
+	if (!comm[0] || !first_time(s, (uint64_t)pid << 32 | tid))
+		return 0;
+	ret = name_child(s, pid);
+	if (ret < 0)
+		return ret;
+	event_open(s, &w, "M", "thread_name", pid, tid);
 	args_open(&w);
 	json_key(&w, "name");
-	json_text(&w, rec->comm, strlen(rec->comm));
-	*slot = thread;
+	json_text(&w, comm, strlen(comm));
 	return event_close(s, &w);
+}
+
+static int chrome_thread(struct sink *s, const struct sink_rec *rec)
+{
+	bool other = rec->head->type == REC_GIL ? rec->head->flags & GIL_FOR_OTHER
+						: rec->head->type == REC_LOCK && rec->head->flags & LOCK_COUNTED;
+
+	if (other)
+		return 0;
+	return name_thread(s, rec->pid, rec->tid, rec->comm);
 }
 
 static int chrome_drop(struct sink *s, const struct msg_drop *drop)
@@ -227,15 +273,39 @@ static void gil_name(const struct sink *s, char *stem, size_t room, const char *
 
 static int gil_put(struct sink *s, const struct sink_rec *rec)
 {
+	/* of another thread: what had not ended */
+	const struct rec_gil_for *other = rec->head->flags & GIL_FOR_OTHER && rec->head->bytes >= sizeof(*other)
+						  ? (const struct rec_gil_for *)rec->head
+						  : NULL;
+	char comm[sizeof(other->comm) + 1] = "";
+	struct sink_rec whose = *rec;
 	static const char *const names[] = {
 		[GIL_HOLD] = "GIL hold", [GIL_WAIT] = "GIL wait", [GIL_FORCED] = "GIL forced drop"
 	};
 	const struct rec_gil *gil = (const struct rec_gil *)rec->head;
 	struct json_writer w;
+	int ret;
 
-	slice(s, &w, rec, names[gil->what <= GIL_FORCED ? gil->what : GIL_WAIT], "GIL", gil->begin_ns, gil->dur_ns);
+	if (other) {
+		memcpy(comm, other->comm, sizeof(other->comm));
+		whose.tid = other->tid;
+		ret = name_thread(s, rec->pid, other->tid, comm);
+		if (ret < 0)
+			return ret;
+	}
+	slice(s, &w, &whose, names[gil->what <= GIL_FORCED ? gil->what : GIL_WAIT], "GIL", gil->begin_ns, gil->dur_ns);
 	if (gil->what == GIL_WAIT)
 		put_number(&w, "timeouts", gil->timeouts);
+	if (gil->head.flags & GIL_ASKED)
+		put_number(&w, "forced", 1);
+	if (gil->lock)
+		put_number(&w, "interpreter", gil->lock);
+	if (gil->head.flags & (GIL_CUT_BEGIN | GIL_CUT_END)) {
+		const char *cut = gil->head.flags & GIL_CUT_BEGIN ? "begun before the capture" : "went on after it";
+
+		json_key(&w, "cut");
+		json_text(&w, cut, strlen(cut));
+	}
 	put_number(&w, "step", gil->head.step);
 	return event_close(s, &w);
 }

@@ -121,11 +121,19 @@ const struct sink_ops sink_io_pb = {
 
 /* --- JSON ------------------------------------------------------------------------------------------------------------ */
 
+/* What earlier segments have told of lost records. */
+struct told {
+	uint64_t lost;
+};
+
 static int json_start(struct sink *s, const struct clock_snapshot *clocks)
 {
 	struct msg_origin origin = sink_origin(s);
+	struct told *told = s->state;
 	struct json_writer w;
 
+	if (s->out.segment)
+		told->lost = s->env->dropped[POOL_SRC_IO];
 	json_init(&w, s->env->scratch, OUT_WRITE - OUT_TAIL);
 	json_open(&w, '{');
 	sink_origin_json(&w, &origin, clocks, 1);
@@ -134,11 +142,13 @@ static int json_start(struct sink *s, const struct clock_snapshot *clocks)
 	return w.full ? -EMSGSIZE : out_put(&s->out, w.data, w.used);
 }
 
-/* The one place in a file that grows in place at its end only: the count of lost records so far, always as long. */
+/* The one place in a file that grows in place at its end only: the count of its lost records, always as long. */
 static size_t json_tail(const struct sink *s, char *text)
 {
+	const struct told *told = s->state;
+
 	return (size_t)snprintf(text, OUT_TAIL, "\n],\"dropped\":%-20llu}\n",
-				(unsigned long long)s->env->dropped[POOL_SRC_IO]);
+				(unsigned long long)(s->env->dropped[POOL_SRC_IO] - told->lost));
 }
 
 static int json_put(struct sink *s, const struct sink_rec *rec)
@@ -162,4 +172,5 @@ const struct sink_ops sink_io_json = {
 	.begin = json_start,
 	.tail = json_tail,
 	.put = json_put,
+	.state_bytes = sizeof(struct told),
 };

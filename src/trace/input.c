@@ -340,3 +340,55 @@ int input_want(struct input *input, size_t bytes, struct st_err *err)
 	}
 	return 1;
 }
+
+bool input_seekable(const struct input *input)
+{
+	return input->total && !input->codec && strcmp(input->path, "-") != 0;
+}
+
+static int write_all(int fd, const unsigned char *at, size_t bytes)
+{
+	while (bytes) {
+		ssize_t n = write(fd, at, bytes);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n < 0 ? -errno : -ENOSPC;
+		at += n;
+		bytes -= (size_t)n;
+	}
+	return 0;
+}
+
+int input_spool(struct input *input, struct st_err *err)
+{
+	const char *dir = getenv("TMPDIR") ? getenv("TMPDIR") : "/var/tmp";
+	const char *name = strcmp(input->path, "-") == 0 ? "standard input" : input->path;
+	char path[4200];
+	int fd, ret;
+
+	snprintf(path, sizeof(path), "%s/systrace.XXXXXX", dir);
+	fd = mkostemp(path, O_CLOEXEC);
+	if (fd < 0)
+		return err_set(err, -errno,
+			       "cannot create a file in %s to keep %s in: %s; set TMPDIR to a place with room for it",
+			       dir, name, strerror(errno));
+	unlink(path);
+	while ((ret = input_want(input, 1, err)) == 1) {
+		ret = write_all(fd, input->at, input->len);
+		if (ret < 0) {
+			err_set(err, ret, "cannot keep %s in %s: %s; set TMPDIR to a place with room for it", name, dir,
+				strerror(-ret));
+			break;
+		}
+		input_skip(input, input->len);
+	}
+	if (!ret && input->torn)
+		ret = err_set(err, -EINVAL, "%s: %s", name, input->problem);
+	if (ret < 0) {
+		close(fd);
+		return ret;
+	}
+	return fd;
+}

@@ -64,6 +64,17 @@ static inline int input_more(struct input *input, struct st_err *err)
 	return input_want(input, input->len + 1, err);
 }
 
+/** input_seekable - is the content the file itself, on disk and unpacked, so that it can be read at any place by its path? */
+bool input_seekable(const struct input *input);
+
+/**
+ * input_spool - all of the content into a nameless file in $TMPDIR (or /var/tmp), to be read at any place
+ *
+ * For formats that are not read from front to back. Call it before anything was skipped. Return: its descriptor, owned by the
+ * caller, or -errno with @err (which place, what to do).
+ */
+int input_spool(struct input *input, struct st_err *err);
+
 /** input_skip - move on by @bytes, at most len */
 static inline void input_skip(struct input *input, size_t bytes)
 {

@@ -9,8 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct format *const formats[] = { &format_tracedat,    &format_markers, &format_timeline_json,
-						&format_ftrace_text, &format_io_pb,   &format_timeline_pb };
+static const struct format *const formats[] = { &format_tracedat,    &format_markers,	    &format_gil,
+						&format_mutex,	     &format_timeline_json, &format_io_json,
+						&format_ftrace_text, &format_io_pb,	    &format_timeline_pb };
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -54,8 +55,8 @@ static int unknown(const struct input *input, const char *path, struct st_err *e
 		snprintf(head + 3 * i, 4, "%02x ", input->at[i]);
 	return err_set(
 		err, -EINVAL,
-		"%s: none of the known formats begins with %s(timeline as protobuf or JSON, MSPTI marker CSV, ftrace text, each "
-		"also as gz or zst, and trace.dat); name a file from the dump directory",
+		"%s: none of the known formats begins with %s(timeline as protobuf or JSON, MSPTI marker CSV, ftrace text, "
+		"trace.dat, each also as gz or zst); name a file from the dump directory",
 		path, head);
 }
 

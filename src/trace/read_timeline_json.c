@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * Reader of timeline files in JSON, our own form and proto3's canonical one (64-bit numbers as text, lowerCamelCase).
+ * Reader of timeline files, and of io_trace files, in JSON: our own form and proto3's canonical one (64-bit numbers as text, lowerCamelCase).
  * Streaming: a piece of the file goes through libyajl, whole records become events. A cut tail keeps what came before.
  * Opened by open.c; the meaning of records is timeline.c's.
  */
+#include "trace/io.h"
 #include "trace/readers.h"
 #include "trace/timeline.h"
 
@@ -57,12 +58,36 @@ static bool json_timeline_knows(const unsigned char *head, size_t len)
 		enum tl_message message = tl_by_json((const char *)key, key_len);
 
 		head = key + key_len + 1;
+		if (message == TL_IO)
+			return false;
 		if (message == TL_ORIGIN || message == TL_DROP || tl_find_json(TL_PYTORCH, (const char *)key, key_len))
 			maybe = true; /* other files of ours have these too */
 		else
 			return message != TL_NONE || tl_same_name((const char *)key, key_len, "ext");
 	}
 	return maybe;
+}
+
+/* The key IO_entries, with nothing before it that a timeline or another tool's file would have. */
+static bool json_io_knows(const unsigned char *head, size_t len)
+{
+	const unsigned char *end = head + len;
+	const unsigned char *key;
+	size_t key_len;
+	int depth = 0;
+
+	while (head < end && isspace(*head))
+		head++;
+	if (head == end || *head != '{')
+		return false;
+	while ((key = next_top_key(head, end, &depth, &key_len)) != NULL) {
+		enum tl_message message = tl_by_json((const char *)key, key_len);
+
+		if (message != TL_ORIGIN && message != TL_DROP && message != TL_THREAD && message != TL_NOTE)
+			return message == TL_IO;
+		head = key + key_len + 1;
+	}
+	return false;
 }
 
 #ifdef HAVE_YAJL
@@ -90,6 +115,7 @@ struct json_timeline {
 	struct ev_reader base;
 	struct input input;
 	struct tl_state state;
+	struct io_state io; /* .reader set: a file of I/O calls */
 	yajl_handle parser;
 	enum place stack[8];
 	unsigned int depth; /* of stack */
@@ -98,6 +124,7 @@ struct json_timeline {
 	const struct tl_field *field; /* of the key just read, NULL = unknown */
 	enum place opens; /* what a container behind the key just read would be */
 	bool saw_rank;
+	bool dropped; /* the key just read is the count of lost I/O calls */
 	struct event *queue;
 	size_t queue_at, queue_len, queue_room;
 	bool done, no_memory;
@@ -166,8 +193,22 @@ static struct msg_text keep_text(struct json_timeline *tl, const char *text, siz
 	return (struct msg_text){ at, len };
 }
 
+static int push_event(struct json_timeline *tl, enum tl_message message);
+
+static int take_dropped(struct json_timeline *tl, uint64_t count)
+{
+	tl->dropped = false;
+	if (!count)
+		return 1;
+	tl_clear(&tl->record);
+	tl->record.drop = (struct msg_drop){ .source = { "io", 2 }, .count = count };
+	return push_event(tl, TL_DROP);
+}
+
 static int take_number(struct json_timeline *tl, uint64_t value, bool valid)
 {
+	if (tl->dropped && !tl->unknown_depth)
+		return take_dropped(tl, valid ? value : 0);
 	if (tl->unknown_depth || !tl->field)
 		return 1;
 	if (!valid || !tl_set_number(tl->field, target(tl), value)) {
@@ -212,6 +253,8 @@ static int on_string(void *arg, const unsigned char *bytes, size_t len)
 	}
 	if (!tl->field)
 		return 1;
+	if (tl_set_text(tl->field, target(tl), text, len))
+		return 1;
 	if (tl->field->type != TL_str && tl->field->type != TL_bytes) {
 		bool valid = parse_number(text, len, &value);
 
@@ -241,7 +284,10 @@ static int push_event(struct json_timeline *tl, enum tl_message message)
 		tl->queue = queue;
 		tl->queue_room = room;
 	}
-	tl->queue_len += (size_t)tl_event(&tl->state, message, &tl->record, &queue[tl->queue_len]);
+	if (message == TL_IO)
+		io_event(&tl->io, &tl->record.io, &queue[tl->queue_len++]);
+	else
+		tl->queue_len += (size_t)tl_event(&tl->state, message, &tl->record, &queue[tl->queue_len]);
 	return 1;
 }
 
@@ -254,10 +300,17 @@ static int on_key(void *arg, const unsigned char *bytes, size_t len)
 		return 1;
 	tl->opens = IN_UNKNOWN;
 	tl->field = NULL;
+	tl->dropped = false;
 	switch (inside(tl)) {
 	case IN_TOP:
+		if (tl->io.reader && tl_same_name(key, len, "dropped")) {
+			tl->dropped = true;
+			return 1;
+		}
 		tl->field = tl_find_json(TL_PYTORCH, key, len);
 		tl->message = tl->field ? TL_PYTORCH : tl_by_json(key, len);
+		if (tl->message == TL_IO && !tl->io.reader)
+			tl->message = TL_NONE;
 		if (tl_same_name(key, len, "ext"))
 			tl->opens = IN_EXT;
 		else if (tl->message == TL_NONE)
@@ -492,6 +545,13 @@ static const struct ev_reader_ops json_timeline_ops = {
 	.report = json_timeline_report,
 };
 
+static const struct ev_reader_ops json_io_ops = {
+	.format = "io-json",
+	.next = json_timeline_next,
+	.close = json_timeline_close,
+	.report = json_timeline_report,
+};
+
 /* Canonical JSON of an old file has the rank behind its records: look for it in the last bytes. */
 static void rank_of_tail(struct json_timeline *tl)
 {
@@ -545,13 +605,16 @@ static int json_timeline_start(struct json_timeline *tl, struct st_err *err)
 	return 0;
 }
 
-static struct ev_reader *json_timeline_open(struct ev_session *session, struct input *input, const char *path,
-					    struct st_err *err)
+static struct ev_reader *open_either(struct ev_session *session, struct input *input, const char *path, bool io,
+				     struct st_err *err)
 {
 	struct json_timeline *tl = calloc(1, sizeof(*tl));
 
-	if (!tl || reader_init(&tl->base, &json_timeline_ops, session, path, err) < 0) {
+	if (!tl || reader_init(&tl->base, io ? &json_io_ops : &json_timeline_ops, session, path, err) < 0 ||
+	    (io && io_state_init(&tl->io, &tl->base) < 0)) {
 		err_set(err, -ENOMEM, "%s: out of memory", path);
+		if (tl)
+			free(tl->base.path);
 		free(tl);
 		return NULL;
 	}
@@ -563,7 +626,20 @@ static struct ev_reader *json_timeline_open(struct ev_session *session, struct i
 	}
 	return &tl->base;
 }
+
+static struct ev_reader *json_timeline_open(struct ev_session *session, struct input *input, const char *path,
+					    struct st_err *err)
+{
+	return open_either(session, input, path, false, err);
+}
+
+static struct ev_reader *json_io_open(struct ev_session *session, struct input *input, const char *path,
+				      struct st_err *err)
+{
+	return open_either(session, input, path, true, err);
+}
 #else
+#define json_io_open json_timeline_open
 static struct ev_reader *json_timeline_open(struct ev_session *session, struct input *input, const char *path,
 					    struct st_err *err)
 {
@@ -577,4 +653,11 @@ const struct format format_timeline_json = {
 	.what = "timeline (JSON)",
 	.knows = json_timeline_knows,
 	.open = json_timeline_open,
+};
+
+const struct format format_io_json = {
+	.name = "io-json",
+	.what = "I/O calls (JSON)",
+	.knows = json_io_knows,
+	.open = json_io_open,
 };

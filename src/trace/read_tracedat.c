@@ -620,10 +620,21 @@ static void name_file(struct st_err *err, const char *path)
 {
 	char text[sizeof(err->text)];
 
-	if (!err || strstr(err->text, path))
+	if (!err || !strcmp(path, "-") || strstr(err->text, path))
 		return;
 	memcpy(text, err->text, sizeof(text));
 	err_set(err, err->code, "%s: %s", path, text);
+}
+
+/* Pipes and packed files are spooled: pages are read at many places at once. */
+static int open_container(struct dat_reader *r, struct input *input, const char *path, struct st_err *err)
+{
+	int fd;
+
+	if (input_seekable(input))
+		return tracedat_open(&r->dat, path, err);
+	fd = input_spool(input, err);
+	return fd < 0 ? fd : tracedat_open_fd(&r->dat, fd, strcmp(path, "-") ? path : "standard input", err);
 }
 
 static struct ev_reader *dat_open(struct ev_session *session, struct input *input, const char *path, struct st_err *err)
@@ -638,7 +649,7 @@ static struct ev_reader *dat_open(struct ev_session *session, struct input *inpu
 	r->dat.fd = -1;
 	ret = reader_init(&r->base, &dat_ops, session, path, err);
 	if (!ret)
-		ret = tracedat_open(&r->dat, path, err);
+		ret = open_container(r, input, path, err);
 	if (!ret && r->dat.latency_text)
 		ret = err_set(
 			err, -ENOTSUP,

@@ -32,6 +32,8 @@ static const struct tl_field clock_fields[] = { FIELDS_CLOCK(CLOCK_ROW) };
 static const struct tl_field gc_fields[] = { FIELDS_GC_DEBUG(GC_ROW) };
 #define PYTORCH_ROW(number, type, name, json) ROW(msg_pytorch, number, type, name, json)
 static const struct tl_field pytorch_fields[] = { FIELDS_PYTORCH(PYTORCH_ROW) };
+#define IO_ROW(number, type, name, json) ROW(msg_io, number, type, name, json)
+static const struct tl_field io_fields[] = { FIELDS_IO(IO_ROW) };
 
 /* number and JSON name at the top level, from the list of the writers */
 #define TOP_NUMBER(no, message, name) TOP_NO_##message = no,
@@ -56,11 +58,17 @@ static const struct {
 	uint16_t count;
 	const struct tl_field *fields;
 } descs[TL_MESSAGES] = {
-	[TL_STAGE] = TOP(stage, stage_fields),	  [TL_COMM_SUM] = TOP(comm_sum, comm_sum_fields),
-	[TL_STEP] = TOP(step, step_fields),	  [TL_NOTE] = TOP(note, note_fields),
-	[TL_THREAD] = TOP(thread, thread_fields), [TL_ORIGIN] = TOP(origin, origin_fields),
-	[TL_DROP] = TOP(drop, drop_fields),	  [TL_CLOCK] = INNER(clock_fields),
-	[TL_GC_DEBUG] = INNER(gc_fields),	  [TL_PYTORCH] = INNER(pytorch_fields),
+	[TL_STAGE] = TOP(stage, stage_fields),
+	[TL_COMM_SUM] = TOP(comm_sum, comm_sum_fields),
+	[TL_STEP] = TOP(step, step_fields),
+	[TL_NOTE] = TOP(note, note_fields),
+	[TL_THREAD] = TOP(thread, thread_fields),
+	[TL_ORIGIN] = TOP(origin, origin_fields),
+	[TL_DROP] = TOP(drop, drop_fields),
+	[TL_CLOCK] = INNER(clock_fields),
+	[TL_GC_DEBUG] = INNER(gc_fields),
+	[TL_PYTORCH] = INNER(pytorch_fields),
+	[TL_IO] = { "IO_entries", 0, COUNT(io_fields), io_fields }, /* by number it is a stage, in files of stages */
 };
 
 bool tl_same_name(const char *name, size_t len, const char *want)
@@ -123,6 +131,8 @@ bool tl_set_number(const struct tl_field *field, void *message, uint64_t value)
 
 	switch (field->type) {
 	case TL_u32:
+	case TL_stage_name:
+	case TL_io_name:
 		*(uint32_t *)(void *)at = (uint32_t)value;
 		return true;
 	case TL_u64:
@@ -133,6 +143,19 @@ bool tl_set_number(const struct tl_field *field, void *message, uint64_t value)
 	case TL_boolean:
 		*(bool *)(void *)at = value != 0;
 		return true;
+	}
+	return false;
+}
+
+bool tl_set_text(const struct tl_field *field, void *message, const char *text, size_t len)
+{
+	uint32_t count = field->type == TL_stage_name ? STAGE_COUNT : field->type == TL_io_name ? IO_TYPE_COUNT : 0, i;
+
+	for (i = 0; i < count; i++) {
+		const char *name = field->type == TL_io_name ? io_type_name(i) : stage_type_name(i);
+
+		if (strlen(name) == len && memcmp(name, text, len) == 0)
+			return tl_set_number(field, message, i);
 	}
 	return false;
 }

@@ -24,6 +24,7 @@ enum tl_message {
 	TL_CLOCK,
 	TL_GC_DEBUG,
 	TL_PYTORCH, /* scalars of the top level */
+	TL_IO, /* of io_trace files in JSON; turned into events by io.c */
 	TL_MESSAGES
 };
 
@@ -38,6 +39,7 @@ struct tl_record {
 		struct msg_origin origin;
 		struct msg_drop drop;
 		struct msg_pytorch pytorch;
+		struct msg_io io;
 	};
 	struct msg_gc_debug gc_debug; /* of a stage */
 	struct msg_clock clock; /* of an origin: the first of its snapshots */
@@ -46,7 +48,7 @@ struct tl_record {
 	struct msg_text frames[TL_MAX_FRAMES]; /* of a stage, innermost first */
 };
 
-enum tl_type { TL_u32, TL_u64, TL_i64, TL_s64, TL_boolean, TL_str, TL_bytes };
+enum tl_type { TL_u32, TL_u64, TL_i64, TL_s64, TL_boolean, TL_str, TL_bytes, TL_stage_name, TL_io_name };
 
 /** struct tl_field - one row of a message's table; the offset is into its struct msg_... */
 struct tl_field {
@@ -71,6 +73,9 @@ void tl_clear(struct tl_record *record);
 
 /** tl_set_number - put a number into a field of a message's struct; false when the field is no number */
 bool tl_set_number(const struct tl_field *field, void *message, uint64_t value);
+
+/** tl_set_text - the name of an enum's value ("IO_READ") into a field of it; false when the field is none or knows it not */
+bool tl_set_text(const struct tl_field *field, void *message, const char *text, size_t len);
 
 /** struct tl_state - what turns records into events, one per file */
 struct tl_state {

@@ -73,6 +73,9 @@ struct tracedat {
  */
 int tracedat_open(struct tracedat *dat, const char *path, struct st_err *err);
 
+/** tracedat_open_fd - the same for an open file, which then belongs to @dat in any case; @path names it for people */
+int tracedat_open_fd(struct tracedat *dat, int fd, const char *path, struct st_err *err);
+
 /** tracedat_close - a zeroed one is fine. */
 void tracedat_close(struct tracedat *dat);
 

@@ -32,19 +32,25 @@ static inline struct msg_text msg_text(const char *text)
 	return (struct msg_text){ text, text ? strlen(text) : 0 };
 }
 
-#define MESSAGES(X)                  \
-	X(clock, FIELDS_CLOCK)       \
-	X(origin, FIELDS_ORIGIN)     \
-	X(drop, FIELDS_DROP)         \
-	X(gc_debug, FIELDS_GC_DEBUG) \
-	X(stage, FIELDS_STAGE)       \
-	X(comm_sum, FIELDS_COMM_SUM) \
-	X(step, FIELDS_STEP)         \
-	X(note, FIELDS_NOTE)         \
-	X(thread, FIELDS_THREAD)     \
-	X(pytorch, FIELDS_PYTORCH)   \
-	X(io, FIELDS_IO)             \
-	X(os, FIELDS_OS)
+#define MESSAGES(X)                    \
+	X(clock, FIELDS_CLOCK)         \
+	X(origin, FIELDS_ORIGIN)       \
+	X(drop, FIELDS_DROP)           \
+	X(gc_debug, FIELDS_GC_DEBUG)   \
+	X(stage, FIELDS_STAGE)         \
+	X(comm_sum, FIELDS_COMM_SUM)   \
+	X(step, FIELDS_STEP)           \
+	X(note, FIELDS_NOTE)           \
+	X(thread, FIELDS_THREAD)       \
+	X(pytorch, FIELDS_PYTORCH)     \
+	X(io, FIELDS_IO)               \
+	X(os, FIELDS_OS)               \
+	X(frame, FIELDS_FRAME)         \
+	X(mem_alloc, FIELDS_MEM_ALLOC) \
+	X(mem_free, FIELDS_MEM_FREE)   \
+	X(mem_site, FIELDS_MEM_SITE)   \
+	X(proc_mem, FIELDS_PROC_MEM)   \
+	X(mem_state, FIELDS_MEM_STATE)
 
 #define MSG_CTYPE_u32 uint32_t
 #define MSG_CTYPE_u64 uint64_t
@@ -79,11 +85,16 @@ const char *io_type_text(uint32_t type);
 /** field numbers of what messages hold besides scalars: MSG_PYTORCH_pytorch_stages, ... */
 #define MSG_PYTORCH_NUMBER(number, message, name) MSG_PYTORCH_##name = number,
 #define MSG_IO_NUMBER(number, message, name) MSG_IO_##name = number,
-#define MSG_OS_NUMBER(number, message, name) MSG_OS_##name = number,
 #define MSG_ORIGIN_NUMBER(number, message, name) MSG_ORIGIN_##name = number,
+#define MSG_OS_NUMBER(number, message, name) MSG_OS_##name = number,
+#define MSG_PROC_MEM_NUMBER(number, message, name) MSG_PROC_MEM_##name = number,
+#define MSG_MEM_ALLOC_NUMBER(number, message, name) MSG_MEM_ALLOC_##name = number,
+#define MSG_MEM_SITE_NUMBER(number, message, name) MSG_MEM_SITE_##name = number,
 enum msg_nested {
 	REPEATED_PYTORCH(MSG_PYTORCH_NUMBER) REPEATED_ORIGIN(MSG_ORIGIN_NUMBER) REPEATED_IO(MSG_IO_NUMBER)
-		REPEATED_OS(MSG_OS_NUMBER) MSG_STAGE_stack_frames = 5, /* repeated string */
+		REPEATED_OS(MSG_OS_NUMBER) REPEATED_PROC_MEM(MSG_PROC_MEM_NUMBER)
+			REPEATED_MEM_ALLOC(MSG_MEM_ALLOC_NUMBER) REPEATED_MEM_SITE(MSG_MEM_SITE_NUMBER)
+				MSG_STAGE_stack_frames = 5, /* repeated string */
 	MSG_STAGE_gc_debug = 6
 };
 

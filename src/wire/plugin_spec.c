@@ -50,6 +50,11 @@ static const struct param_spec cpu_params[] = {
 static const struct param_spec memory_params[] = {
 	{ "space", PARAM_WORD, "all", "host,device,all", "space=<space>",
 	  "What to record: host, device, all (default: all)" },
+	{ "sample_bytes", PARAM_U64, "524288", NULL, "sample_bytes=<n>",
+	  "Record one allocation in this many bytes (default 524288; 1: every one)" },
+	{ "blocks", PARAM_U64, "65536", NULL, "blocks=<n>",
+	  "Remember at most this many live samples (default 65536; 1048576 below 64 KiB)" },
+	{ "stack", PARAM_BOOL, "1", NULL, "stack=0", "No call stacks (default: native and Python frames)" },
 	{ "pid", PARAM_PID_LIST, NULL, NULL, "pid=<pid>", "trace target process" },
 	{ .type = PARAM_END },
 };

@@ -46,6 +46,9 @@ enum rec_type {
 	REC_STACK, /* what a stack id of other records stands for */
 	REC_MODULE, /* an object file that frames of stacks lie in */
 	REC_CODE, /* a Python function that frames of stacks run */
+	REC_MEM, /* a sampled block of memory came or went */
+	REC_MEM_SITE, /* the sampled blocks of one stack that are alive when the capture ends */
+	REC_MEM_STATE, /* what the whole process holds, now and then */
 	REC_TYPES
 };
 
@@ -246,12 +249,26 @@ struct rec_lock {
 
 enum gil_what { GIL_HOLD, GIL_WAIT, GIL_FORCED };
 
+#define GIL_CUT_BEGIN 1u /* flags of rec_gil's head: it had begun before the capture */
+#define GIL_CUT_END 2u /* it went on when the capture ended */
+#define GIL_FOR_OTHER 4u /* struct rec_gil_for: not the writer's */
+#define GIL_ASKED 8u /* a hold that ended after a waiting thread's switch interval had run out: a forced switch */
+
 struct rec_gil {
 	struct rec_head head;
 	uint64_t begin_ns;
 	uint64_t dur_ns;
 	uint32_t what; /* enum gil_what; FORCED: what a drop on request waits for its successor */
 	uint32_t timeouts; /* of a wait: how often the switch interval ran out */
+	uint32_t lock; /* 0 = that of the main interpreter, else of an interpreter with a lock of its own */
+	uint32_t reserved;
+};
+
+struct rec_gil_for {
+	struct rec_gil gil;
+	char comm[16]; /* name of that thread, "" = not known */
+	uint32_t tid;
+	uint32_t reserved;
 };
 
 /*
@@ -304,6 +321,59 @@ struct rec_code {
 	uint16_t file_bytes;
 	uint32_t reserved;
 	char text[]; /* name, then file; UTF-8, not terminated; the record's end is padded */
+};
+
+/** enum mem_kind - where a block came from; frozen: in files */
+enum mem_kind {
+	MEM_MALLOC, /* malloc and its family */
+	MEM_MMAP, /* anonymous memory that the job mapped itself */
+	MEM_KINDS
+};
+
+/* flags of rec_mem's head */
+#define MEM_FREED 1u /* it went; else it came */
+#define MEM_UNTRACKED 2u /* no room to remember it: its end will not be told */
+#define MEM_REST 4u /* what is left of a mapping whose other part went: not a new one */
+
+struct rec_mem {
+	struct rec_head head;
+	uint64_t at_ns; /* CLOCK_MONOTONIC */
+	uint64_t address;
+	uint64_t bytes; /* as asked for */
+	uint64_t usable; /* as the allocator gave; of mappings whole pages */
+	uint64_t weight; /* bytes that it stands for: it is one of many that were not sampled */
+	uint32_t stage_id;
+	uint32_t stack; /* 0 = none */
+	uint16_t stage; /* enum stage_type */
+	uint16_t kind; /* enum mem_kind */
+	uint32_t reserved;
+};
+
+struct rec_mem_site {
+	struct rec_head head;
+	uint64_t at_ns;
+	uint64_t blocks; /* sampled ones */
+	uint64_t bytes;
+	uint64_t usable;
+	uint64_t weight;
+	uint64_t oldest_ns; /* when the first of them came */
+	uint32_t stack;
+	uint32_t kind;
+};
+
+/* flags of rec_mem_state's head */
+#define MEM_BEGINS 1u /* the capture begins */
+#define MEM_ENDED 2u /* it has ended: the sites that are alive were told just before */
+
+struct rec_mem_state {
+	struct rec_head head;
+	uint64_t at_ns;
+	uint64_t heap; /* live bytes of malloc since the capture began, estimated from the samples */
+	uint64_t mapped; /* live bytes that the job mapped itself since then */
+	uint64_t brk; /* bytes of the process's brk heap, whoever grew it */
+	uint64_t rss; /* resident bytes of the process */
+	uint64_t sample_bytes;
+	uint64_t untracked; /* blocks for which there was no room, so far */
 };
 
 /* ---- messages of the files: F(number, type, name, json) ------------------------------------------------------------
@@ -485,9 +555,77 @@ enum os_event_type {
 	F(40, u32, number, "number") /* 1 + number of the interrupt or vector; pages */                           \
 	F(41, u64, address, "address")
 
+/* so_name: file name of the object, or source file of a Python function, address then being the line. */
+#define FIELDS_FRAME(F)               \
+	F(1, u64, address, "address") \
+	F(2, str, so_name, "so_name") \
+	F(20, str, function, "function") /* Python */
+
+#define FIELDS_MEM_ALLOC(F)                                         \
+	F(1, u64, alloc_ptr, "alloc_ptr")                           \
+	F(2, u32, stage_id, "stage_id")                             \
+	F(3, stage_name, stage_type, "stage_type")                  \
+	F(4, u64, mem_size, "mem_size")                             \
+	F(20, u64, start_ns, "start_ns")                            \
+	F(21, u64, dur_ns, "dur_ns")                                \
+	F(22, u32, step, "step")                                    \
+	F(23, u64, usable, "usable")                                \
+	F(24, u64, weight, "weight") /* bytes that it stands for */ \
+	F(25, u32, kind, "kind") /* enum mem_kind */                \
+	F(26, u32, stack, "stack") /* id in the stacks file */      \
+	F(27, u32, flags, "flags") /* MEM_UNTRACKED, MEM_REST */
+#define REPEATED_MEM_ALLOC(M) M(5, frame, stack_frames)
+
+#define FIELDS_MEM_FREE(F)                         \
+	F(1, u64, alloc_ptr, "alloc_ptr")          \
+	F(2, u32, stage_id, "stage_id")            \
+	F(3, stage_name, stage_type, "stage_type") \
+	F(20, u64, start_ns, "start_ns")           \
+	F(21, u64, dur_ns, "dur_ns")               \
+	F(22, u32, step, "step")                   \
+	F(25, u32, kind, "kind")
+
+/* What a stack holds when the capture ends. */
+#define FIELDS_MEM_SITE(F)                \
+	F(1, u64, blocks, "blocks")       \
+	F(2, u64, bytes, "bytes")         \
+	F(3, u64, usable, "usable")       \
+	F(4, u64, weight, "weight")       \
+	F(6, u64, oldest_ns, "oldest_ns") \
+	F(20, u64, start_ns, "start_ns")  \
+	F(25, u32, kind, "kind")          \
+	F(26, u32, stack, "stack")
+#define REPEATED_MEM_SITE(M) M(5, frame, stack_frames)
+
+#define FIELDS_PROC_MEM(F)                                           \
+	F(1, u32, pid, "pid") /* of the thread (user guide 7.4.5) */ \
+	F(23, u32, tgid, "tgid") /* of its process */                \
+	F(24, u32, space, "space") /* enum mem_space */
+#define REPEATED_PROC_MEM(M)              \
+	M(2, mem_alloc, mem_alloc_stacks) \
+	M(3, mem_free, mem_free_stacks)   \
+	M(25, mem_site, mem_live_stacks)  \
+	M(26, mem_state, mem_states)      \
+	M(100, origin, origin)            \
+	M(101, drop, drops)
+
+enum mem_space { MEM_SPACE_UNKNOWN, MEM_SPACE_HOST, MEM_SPACE_DEVICE };
+
+#define FIELDS_MEM_STATE(F)                                   \
+	F(1, u64, heap, "heap")                               \
+	F(2, u64, mapped, "mapped")                           \
+	F(3, u64, brk, "brk")                                 \
+	F(4, u64, rss, "rss")                                 \
+	F(5, u64, sample_bytes, "sample_bytes")               \
+	F(6, u64, untracked, "untracked")                     \
+	F(7, u32, flags, "flags") /* MEM_BEGINS, MEM_ENDED */ \
+	F(20, u64, start_ns, "start_ns")                      \
+	F(22, u32, step, "step")
+
 /* Top level of os_trace files: agent's and probe's parts alike */
 #define REPEATED_OS(M)            \
 	M(1, os, OSprobe_entries) \
+	M(30, proc_mem, proc_mem) \
 	M(32, note, notes)        \
 	M(33, thread, threads)    \
 	M(100, origin, origin)    \

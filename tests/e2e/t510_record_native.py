@@ -33,8 +33,7 @@ def started(*options, **more):
     before = ft.own_instances()
     process = start(NATIVE + ["--record-time=-1", *options], cwd=DIR, **more)
     wait_for(lambda: process.poll() is not None or
-             any(ft.read("instances/%s/tracing_on" % name).strip() == "1" for name in ft.own_instances()
-                 if name not in before), what="the recording")
+             any(ft.recording(name) for name in ft.own_instances() if name not in before), what="the recording")
     if process.poll() is not None:
         check(False, "it ended at once: %r" % (process.communicate(),))
     return process

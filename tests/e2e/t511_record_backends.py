@@ -45,8 +45,7 @@ def test_text_keeps_its_name_and_tells_losses():
     with ft.Unchanged():
         process = start([SYSTRACE, "record", "--backend=debugfs", "--record-time=-1", "--bf-size=64",
                          "--event=raw_syscalls", "--output=given.dat"], cwd=DIR)
-        wait_for(lambda: any(ft.read("instances/%s/tracing_on" % n).strip() == "1" for n in ft.own_instances()),
-                 what="the recording")
+        wait_for(lambda: any(map(ft.recording, ft.own_instances())), what="the recording")
         subprocess.run(["python3", "-c", "import os\nfor _ in range(100000): os.getppid()"], check=True)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)

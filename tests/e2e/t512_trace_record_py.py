@@ -102,7 +102,7 @@ def test_script():
     with ft.Unchanged():
         process = start([sys.executable, SCRIPT, "--record_time", "-1", "--cpu=0", "--sched", "1", "--irq=0",
                          "--backend=native", "--bf-size=4096", "--NSpid", "--output=script.dat"], env=ENV, cwd=DIR)
-        wait_for(lambda: any(ft.read("instances/%s/tracing_on" % n).strip() == "1" for n in ft.own_instances()) or
+        wait_for(lambda: any(map(ft.recording, ft.own_instances())) or
                  process.poll() is not None, what="the recording")
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)

@@ -10,6 +10,7 @@ import sqlite3
 import sys
 
 from harness import ROOT, SYSTRACE, check, check_equal, main, read_file, require, run, skip, tmpdir, write_file
+import perfetto_text
 
 DIR = tmpdir()
 HEAD = "# tracer: nop\n#\n"
@@ -95,7 +96,7 @@ def an_older_output_is_replaced_whole():
 
 def suffix_or_option_decides_the_format():
     fresh("t.txt")
-    for name, option, first in (("x.json", (), b"["), ("x.chrome.json", (), b"{"), ("x.pftrace", (), b"\x0a"),
+    for name, option, first in (("x.json", (), b"["), ("x.chrome.json", (), b"{"), ("x.trace.json", (), b"{"), ("x.pftrace", (), b"\x0a"),
                                 ("x.db", (), b"S"), ("y.json", ("--format=chrome",), b"{"),
                                 ("y.any", ("--format=json",), b"[")):
         convert("--input=t.txt", "--output=" + name, *option).ok()
@@ -198,13 +199,34 @@ def locks_have_waits_and_holds():
     result = convert("--input=locks.txt", "--type=mmaplock", "--output=l.chrome.json").ok()
     check("2 lines of stack traces were skipped" in result.err, result.err)
     with open(path("l.chrome.json")) as f:
-        got = {(e["name"], e["dur"], e["args"].get("result")) for e in json.load(f)["traceEvents"] if e["ph"] == "X"}
+        got = {(e["name"], round(e["dur"], 3), e["args"].get("result")) for e in json.load(f)["traceEvents"] if e["ph"] == "X"}
     check_equal(got, {("mmap_lock wait (write)", 20, None), ("mmap_lock held (write)", 30, None),
                       ("mmap_lock wait (read)", 50, "not taken")}, "spans")
     for name in ("l.db", "l.json", "l.pftrace"):
         convert("--input=locks.txt", "--type=mmaplock", "--output=" + name).ok()
     result = convert("--input=t.txt", "--type=mmaplock", "--output=no.db")
     check(result.status == 3 and "no pair of mmap_lock events" in result.err, result.err)
+
+
+def perfetto_shows_futexes_under_their_threads():
+    """Where the text tells the process (tgid column) or the pid map does; the others are in a group of their own."""
+    def futexes(comm, pid, t, tgid):
+        return (line(comm, pid, 0, t, "sys_enter_futex", "uaddr: 0x7f00, op: 0x80, val: 0x0", tgid) +
+                line(comm, pid, 0, t + 0.00001, "sys_exit_futex", "0x0", tgid))
+
+    fresh("futex.txt", HEAD + futexes("worker", 101, 1.0, 100) + futexes("worker", 101, 1.1, 100) +
+          futexes("other", 201, 1.2, "-------") + futexes("mapped", 301, 1.3, "-------"))
+    write_file(path("tgids.json"), json.dumps({"301": {"NSpid": "3", "name": "mapped", "Tgid": "300", "PPid": "1"}}))
+    convert("--input=futex.txt", "--output=futex.pftrace", "--pid_mapping=tgids.json").ok()
+    packets = perfetto_text.packets(path("futex.pftrace"))
+    check_equal(perfetto_text.nameless(packets), [], "fields without a name")
+    tracks = {t["uuid"][0]: t for t in (p["track_descriptor"][0] for p in packets if "track_descriptor" in p)}
+    slices = [(p["timestamp"][0], tracks[p["track_event"][0]["track_uuid"][0]]) for p in packets
+              if p.get("track_event", [{}])[0].get("name") == ["futex"]]
+    check_equal([(t, track["thread"][0]["pid"] + track["thread"][0]["tid"] if "thread" in track else
+                  track["name"] + tracks[track["parent_uuid"][0]]["name"]) for t, track in slices],
+                [(1000000000, [100, 101]), (1100000000, [100, 101]), (1200000000, ["other:201", "futex"]),
+                 (1300000000, [300, 301])], "futex calls")
 
 
 def warnings_of_names_and_inputs():
@@ -237,6 +259,9 @@ def what_is_not_understood_is_counted():
     fresh("cpu.txt", TEXT.replace("[000]", "[70000]"))
     result = convert("--input=cpu.txt")
     check(result.status == 3, result.err)
+    fresh("far.txt", TEXT.replace("[000]", "[1023]") + TEXT.replace("[000]", "[1024]"))
+    result = convert("--input=far.txt", "--output=far.pftrace").ok()
+    check("6 events of CPUs from 1024 on were left out" in result.err, result.err)
 
 
 def bad_input_ends_in_words():
@@ -268,5 +293,6 @@ require(SYSTRACE)
 main(the_database_says_what_ran, an_older_output_is_replaced_whole, suffix_or_option_decides_the_format,
      hidden_are_only_idle_or_kernel_threads, profiling_data_give_clock_and_window,
      a_window_that_excludes_all_says_which_side, broken_profiles_are_named, pids_are_those_inside_the_container,
-     clock_snapshots_give_the_wall_clock, locks_have_waits_and_holds, warnings_of_names_and_inputs,
+     clock_snapshots_give_the_wall_clock, locks_have_waits_and_holds,
+     perfetto_shows_futexes_under_their_threads, warnings_of_names_and_inputs,
      padded_times_of_short_uptimes_are_read, what_is_not_understood_is_counted, bad_input_ends_in_words)

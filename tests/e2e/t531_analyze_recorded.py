@@ -32,24 +32,13 @@ spin(0.1)
 """
 
 
-def recording(pid):
-    """Does the recorder of that pid record? A new instance is on before it has events."""
-    for name in ft.own_instances():
-        if name.startswith("systrace-%d-" % pid):
-            files = ("events/sched/sched_switch/enable", "tracing_on")
-            try:
-                return [ft.read("instances/%s/%s" % (name, f)).strip() for f in files] == ["1", "1"]
-            except OSError:  # it is being made
-                return False
-    return False
-
-
 def record(name, cpu):
     """Record while two such programs share a CPU. Returns [(pid, what the kernel says it ran, ns)]."""
     path = os.path.join(DIR, name)
     with ft.Unchanged():
         recorder = start([SYSTRACE, "record", "--backend=native", "--record-time=-1", "--output=" + path], cwd=DIR)
-        wait_for(lambda: recorder.poll() is not None or recording(recorder.pid), what="the recording")
+        wait_for(lambda: recorder.poll() is not None or any(
+            ft.recording(name) for name in ft.own_instances() if name.startswith("systrace-%d-" % recorder.pid)), what="the recording")
         everywhere = os.sched_getaffinity(0)
         os.sched_setaffinity(0, {cpu})  # children inherit it: not a nanosecond elsewhere
         children = [start(["python3", "-c", CHILD]) for _ in range(2)]

@@ -11,6 +11,7 @@ nothing. Chromium is driven over its DevTools pipe. tools/install-deps viewer fe
 import base64
 import json
 import os
+import random
 import re
 import select
 import shutil
@@ -223,12 +224,47 @@ def ftrace():
                                    (500, app, "S", idle)):
         text += ("%16s-%-7d [000] d..2.  10.%06d: sched_switch: prev_comm=%s prev_pid=%d prev_prio=120 prev_state=%s "
                  "==> next_comm=%s next_pid=%d next_prio=120\n" % (prev + (t_us,) + prev + (state,) + nxt))
-    source, out = write_file(os.path.join(DIR, "trace.txt"), text), os.path.join(DIR, "ftrace.json")
-    run([SYSTRACE, "convert", "ftrace", "--input", source, "--output", out, "--format=chrome"], cwd=DIR).ok()
+    source, out = write_file(os.path.join(DIR, "trace.txt"), text), os.path.join(DIR, "ftrace_data.trace.json")
+    run([SYSTRACE, "convert", "ftrace", "--input", source, "--format=chrome"], cwd=DIR).ok()
     shown = loads(BROWSER, out)
     seen = {symbol(row) for rows in shown.values() for row in rows}
     for task in ("trainer", "kworker/0:1"):
         check(any(task in name for name in list(shown) + list(seen)), "%s is nowhere in %s" % (task, shown))
+
+
+def nanoseconds_without_overlaps():
+    """Slices of odd nanoseconds that touch stay side by side: the page adds ts and dur as doubles, and a sum one bit too large
+    would put the next slice inside."""
+    draw = random.Random(6)
+    tasks = [("swapper/0", 0)] + [("task%d" % i, 100 + i) for i in range(3)]
+    t, now, text = 10**12, tasks[0], "# tracer: nop\n#\n"
+    for _ in range(4000):
+        t += draw.randrange(1000, 10**draw.randrange(4, 9))
+        then = draw.choice([task for task in tasks if task != now])
+        text += ("%16s-%-7d [000] d..2. %d.%09d: sched_switch: prev_comm=%s prev_pid=%d prev_prio=120 prev_state=%s "
+                 "==> next_comm=%s next_pid=%d next_prio=120\n" % (now + divmod(t, 10**9) + now + ("R+",) + then))
+        now = then
+    source, out = write_file(os.path.join(DIR, "nano.txt"), text), os.path.join(DIR, "nano.json")
+    run([SYSTRACE, "convert", "ftrace", "--input", source, "--output", out, "--format=chrome"], cwd=DIR).ok()
+    shown = loads(BROWSER, out)
+    check_equal(len(shown), 4, "tracks")
+    for rows in shown.values():
+        for total, own, name in rows:
+            check_equal(total, own.split("\n")[0], "total and own time of " + name)
+
+
+def recorded():
+    """What this kernel records in half a second, natively, with interrupts inside of tasks and futex calls."""
+    if os.geteuid():
+        skip("recording needs root")
+    done = run([SYSTRACE, "record", "--backend=native", "--record_time=0.5", "--futex"], cwd=DIR)
+    if done.status:
+        skip("no recording here: %s" % done.err.splitlines()[-1:])
+    run([SYSTRACE, "convert", "ftrace", "--format=chrome"], cwd=DIR).ok()
+    out = os.path.join(DIR, "ftrace_data.trace.json")
+    BROWSER.load(out)
+    check_equal(sorted(BROWSER.profiles()), sorted(wanted(out)), "tracks")  # of long lists the page holds what is in sight
+    check_equal(BROWSER.trouble, [], "complaints of the page")
 
 
 def broken_files_show():
@@ -261,6 +297,6 @@ try:
     if sys.argv[1:]:
         show(sys.argv[1:])
     else:
-        main(timeline, steps_without_gaps, ftrace, broken_files_show)
+        main(timeline, steps_without_gaps, ftrace, nanoseconds_without_overlaps, recorded, broken_files_show)
 finally:
     BROWSER.close()

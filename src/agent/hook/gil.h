@@ -18,10 +18,20 @@
 /** gil_range - _PyRuntime: first byte and the one behind it; equal until the plugin was started */
 extern uintptr_t gil_range[2];
 
-/** gil_sees - is this one of the interpreter's own, and does the plugin record? Context: hook. */
-static inline bool gil_sees(const volatile void *lock)
+/** gil_code - of an interpreter that may have more than one lock: the object that holds _PyRuntime, likewise */
+extern uintptr_t gil_code[2];
+
+/**
+ * gil_sees - may this be an interpreter's lock, and does the plugin record?
+ * @caller: who calls the wrapper. Locks of further interpreters lie on the heap; CPython itself uses no other conditions
+ *
+ * Context: hook.
+ */
+static inline bool gil_sees(const volatile void *lock, const void *caller)
 {
-	return (uintptr_t)lock - gil_range[0] < gil_range[1] - gil_range[0] && hook_on(ON_GIL);
+	return ((uintptr_t)lock - gil_range[0] < gil_range[1] - gil_range[0] ||
+		(uintptr_t)caller - gil_code[0] < gil_code[1] - gil_code[0]) &&
+	       hook_on(ON_GIL);
 }
 
 /* Before the real call; gil_waited after it. Context: hook, the guard is down. */

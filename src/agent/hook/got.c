@@ -2,14 +2,18 @@
 /* Rewriting of GOT slots; see got.h. */
 #include "agent/hook/got.h"
 
+#include "safe/clock.h"
+
 #include <dlfcn.h>
 #include <elf.h>
 #include <errno.h>
 #include <link.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #define PATH_BYTES 1024
@@ -62,6 +66,64 @@ struct pass {
 	struct got_count now; /* of the object being patched */
 };
 
+/* ---- fork ------------------------------------------------------------------------------------------------------------- */
+
+#define LISTING_PAUSE_NS 20000
+#define FORK_WAIT_NS 1000000000u
+
+/* Held by our threads for microseconds. No mutex: older C libraries know no wait with an end outside of libpthread. */
+static _Atomic uint32_t in_listing;
+static __thread bool prepared __attribute__((tls_model("initial-exec")));
+
+static bool listing_enter(uint64_t wait_ns)
+{
+	const struct timespec pause = { .tv_nsec = LISTING_PAUSE_NS };
+	uint64_t begin_ns = clock_mono_ns();
+	uint32_t nobody = 0;
+
+	while (!atomic_compare_exchange_strong_explicit(&in_listing, &nobody, 1, memory_order_acquire,
+							memory_order_relaxed)) {
+		if (clock_mono_ns() - begin_ns > wait_ns)
+			return false;
+		nanosleep(&pause, NULL);
+		nobody = 0;
+	}
+	return true;
+}
+
+static void listing_leave(void)
+{
+	atomic_store_explicit(&in_listing, 0, memory_order_release);
+}
+
+int got_each_object(int (*each)(struct dl_phdr_info *info, size_t size, void *arg), void *arg)
+{
+	int ret;
+
+	listing_enter(UINT64_MAX);
+	ret = dl_iterate_phdr(each, arg);
+	listing_leave();
+	return ret;
+}
+
+void got_fork_prepare(void)
+{
+	/* a thread of the job that stays inside dl_iterate_phdr keeps ours in there, too: no fork waits for it */
+	prepared = listing_enter(FORK_WAIT_NS);
+}
+
+void got_fork_parent(void)
+{
+	if (prepared)
+		listing_leave();
+	prepared = false;
+}
+
+void got_fork_child(void)
+{
+	got_fork_parent();
+}
+
 /* ---- listing ---------------------------------------------------------------------------------------------------------- */
 
 static void measure(struct object *object, const struct dl_phdr_info *info)
@@ -106,7 +168,7 @@ static int list_objects(struct listing *listing)
 		*listing = (struct listing){ .objects = malloc(room * sizeof(struct object)), .room = room };
 		if (!listing->objects)
 			return -ENOMEM;
-		dl_iterate_phdr(list_one, listing);
+		got_each_object(list_one, listing);
 		if (!listing->short_of_room)
 			return 0;
 		free(listing->objects);
@@ -126,7 +188,7 @@ uint64_t got_generation(void)
 {
 	uint64_t sum = 0;
 
-	dl_iterate_phdr(read_adds, &sum);
+	got_each_object(read_adds, &sum);
 	return sum;
 }
 

@@ -58,6 +58,20 @@ int got_resolve(struct got_want *want);
 int got_apply(const struct got_want *wants, size_t count, bool install, struct got_count *sum, got_each each,
 	      void *arg);
 
+/**
+ * got_each_object - dl_iterate_phdr that no fork interrupts
+ *
+ * A child forked while a thread is inside dl_iterate_phdr inherits the loader's lock taken: its first dlopen, or exception,
+ * would wait for ever. Context: thread of ours. Return: what @each returned.
+ */
+struct dl_phdr_info;
+int got_each_object(int (*each)(struct dl_phdr_info *info, size_t size, void *arg), void *arg);
+
+/** got_fork_prepare/got_fork_parent/got_fork_child - around fork, for got_each_object. Context: atfork handlers. */
+void got_fork_prepare(void);
+void got_fork_parent(void);
+void got_fork_child(void);
+
 /** got_generation - changes whenever an object is loaded or unloaded; cheap. Context: thread. */
 uint64_t got_generation(void);
 

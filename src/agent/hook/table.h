@@ -25,6 +25,9 @@
 #define ON_IO PLUGIN_BIT(PLUGIN_IO)
 #define ON_GIL PLUGIN_BIT(PLUGIN_GIL)
 #define ON_MUTEX PLUGIN_BIT(PLUGIN_MUTEX)
+#define ON_MEMORY PLUGIN_BIT(PLUGIN_MEMORY)
+#define ON_MEMORY_NEW \
+	(1u << 31) /* no plugin: where an allocator brings its own operators of C++, Memory switches these too */
 
 /* Condition variables changed their layout once on x86_64: callers of the old form must reach the old functions. */
 #if defined(__x86_64__)
@@ -139,6 +142,47 @@
 	H(cond_signal, "pthread_cond_signal", COND_VERSION, ON_GIL, int, (pthread_cond_t *c)) \
 	H(testcancel, "pthread_testcancel", NULL, 0, void, (void))
 
+#define HOOKS_MEMORY(H) \
+	H(malloc, "malloc", NULL, ON_MEMORY, void *, (size_t bytes)) \
+	H(calloc, "calloc", NULL, ON_MEMORY, void *, (size_t count, size_t size)) \
+	H(realloc, "realloc", NULL, ON_MEMORY, void *, (void *old, size_t bytes)) \
+	H(reallocarray, "reallocarray", NULL, ON_MEMORY, void *, (void *old, size_t count, size_t size)) \
+	H(free, "free", NULL, ON_MEMORY, void, (void *block)) \
+	H(memalign, "memalign", NULL, ON_MEMORY, void *, (size_t align, size_t bytes)) \
+	H(aligned_alloc, "aligned_alloc", NULL, ON_MEMORY, void *, (size_t align, size_t bytes)) \
+	H(posix_memalign, "posix_memalign", NULL, ON_MEMORY, int, (void **block, size_t align, size_t bytes)) \
+	H(valloc, "valloc", NULL, ON_MEMORY, void *, (size_t bytes)) \
+	H(pvalloc, "pvalloc", NULL, ON_MEMORY, void *, (size_t bytes)) \
+	H(malloc_usable_size, "malloc_usable_size", NULL, 0, size_t, (void *block)) \
+	H(mmap, "mmap", NULL, ON_MEMORY, void *, (void *at, size_t bytes, int prot, int flags, int fd, off_t offset)) \
+	H(mmap64, "mmap64", NULL, ON_MEMORY, void *, (void *at, size_t bytes, int prot, int flags, int fd, off64_t offset)) \
+	H(munmap, "munmap", NULL, ON_MEMORY, int, (void *at, size_t bytes)) \
+	H(mremap, "mremap", NULL, ON_MEMORY, void *, (void *old, size_t old_bytes, size_t bytes, int flags, ...))
+
+/* operator new and delete as C++ names them on 64-bit machines */
+#define HOOKS_NEW(H) \
+	H(op_new, "_Znwm", NULL, ON_MEMORY_NEW, void *, (size_t bytes)) \
+	H(op_new_array, "_Znam", NULL, ON_MEMORY_NEW, void *, (size_t bytes)) \
+	H(op_new_nothrow, "_ZnwmRKSt9nothrow_t", NULL, ON_MEMORY_NEW, void *, (size_t bytes, const void *nothrow)) \
+	H(op_new_array_nothrow, "_ZnamRKSt9nothrow_t", NULL, ON_MEMORY_NEW, void *, (size_t bytes, const void *nothrow)) \
+	H(op_new_align, "_ZnwmSt11align_val_t", NULL, ON_MEMORY_NEW, void *, (size_t bytes, size_t align)) \
+	H(op_new_array_align, "_ZnamSt11align_val_t", NULL, ON_MEMORY_NEW, void *, (size_t bytes, size_t align)) \
+	H(op_new_align_nothrow, "_ZnwmSt11align_val_tRKSt9nothrow_t", NULL, ON_MEMORY_NEW, void *, \
+	  (size_t bytes, size_t align, const void *nothrow)) \
+	H(op_new_array_align_nothrow, "_ZnamSt11align_val_tRKSt9nothrow_t", NULL, ON_MEMORY_NEW, void *, \
+	  (size_t bytes, size_t align, const void *nothrow)) \
+	H(op_delete, "_ZdlPv", NULL, ON_MEMORY_NEW, void, (void *block)) \
+	H(op_delete_array, "_ZdaPv", NULL, ON_MEMORY_NEW, void, (void *block)) \
+	H(op_delete_size, "_ZdlPvm", NULL, ON_MEMORY_NEW, void, (void *block, size_t bytes)) \
+	H(op_delete_array_size, "_ZdaPvm", NULL, ON_MEMORY_NEW, void, (void *block, size_t bytes)) \
+	H(op_delete_nothrow, "_ZdlPvRKSt9nothrow_t", NULL, ON_MEMORY_NEW, void, (void *block, const void *nothrow)) \
+	H(op_delete_array_nothrow, "_ZdaPvRKSt9nothrow_t", NULL, ON_MEMORY_NEW, void, (void *block, const void *nothrow)) \
+	H(op_delete_align, "_ZdlPvSt11align_val_t", NULL, ON_MEMORY_NEW, void, (void *block, size_t align)) \
+	H(op_delete_array_align, "_ZdaPvSt11align_val_t", NULL, ON_MEMORY_NEW, void, (void *block, size_t align)) \
+	H(op_delete_size_align, "_ZdlPvmSt11align_val_t", NULL, ON_MEMORY_NEW, void, (void *block, size_t bytes, size_t align)) \
+	H(op_delete_array_size_align, "_ZdaPvmSt11align_val_t", NULL, ON_MEMORY_NEW, void, \
+	  (void *block, size_t bytes, size_t align))
+
 /* before the others of their names: of two rows that fit, for callers without versions, the later one is taken */
 #if defined(__x86_64__)
 #define HOOKS_OLD_CONDS(H) \
@@ -150,6 +194,6 @@
 #endif
 /* clang-format on */
 
-#define HOOKS(H) HOOKS_IO(H) HOOKS_OLD_CONDS(H) HOOKS_LOCK(H)
+#define HOOKS(H) HOOKS_IO(H) HOOKS_OLD_CONDS(H) HOOKS_LOCK(H) HOOKS_MEMORY(H) HOOKS_NEW(H)
 
 #endif

@@ -214,7 +214,7 @@ static int mutex_lock(pthread_mutex_t *m, const void *caller)
 
 int hook_mutex_lock(pthread_mutex_t *m)
 {
-	if (gil_sees(m))
+	if (gil_sees(m, CALLER))
 		gil_locks(m);
 	return hook_on(ON_MUTEX) ? mutex_lock(m, CALLER) : hook_real.mutex_lock(m);
 }
@@ -252,7 +252,7 @@ WAITING(old_cond_timedwait, LOCK_COND_TIMEDWAIT, c, (pthread_cond_t * c, pthread
 
 int hook_cond_wait(pthread_cond_t *c, pthread_mutex_t *m)
 {
-	bool gil = gil_sees(c), on = hook_on(ON_MUTEX);
+	bool gil = gil_sees(c, CALLER), on = hook_on(ON_MUTEX);
 	uint64_t begin_ns = on ? clock_mono_ns() : 0;
 	int ret;
 
@@ -270,7 +270,7 @@ int hook_cond_wait(pthread_cond_t *c, pthread_mutex_t *m)
 
 int hook_cond_timedwait(pthread_cond_t *c, pthread_mutex_t *m, UNTIL)
 {
-	bool gil = gil_sees(c), on = hook_on(ON_MUTEX);
+	bool gil = gil_sees(c, CALLER), on = hook_on(ON_MUTEX);
 	uint64_t begin_ns = on ? clock_mono_ns() : 0;
 	int ret;
 
@@ -288,7 +288,7 @@ int hook_cond_timedwait(pthread_cond_t *c, pthread_mutex_t *m, UNTIL)
 
 int hook_cond_signal(pthread_cond_t *c)
 {
-	if (gil_sees(c))
+	if (gil_sees(c, CALLER))
 		gil_signals(c);
 	return hook_real.cond_signal(c);
 }

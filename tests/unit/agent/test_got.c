@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <link.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -237,12 +239,54 @@ static void generation_follows_objects(void **state)
 	assert_int_equal(got_generation(), got_generation());
 }
 
+static _Atomic bool listing;
+
+static int linger(struct dl_phdr_info *info, size_t size, void *arg)
+{
+	atomic_store(&listing, true);
+	usleep(100000);
+	return 1;
+}
+
+static void *list_slowly(void *arg)
+{
+	got_each_object(linger, NULL);
+	return NULL;
+}
+
+static int look(struct dl_phdr_info *info, size_t size, void *arg)
+{
+	return 7;
+}
+
+/* The loader's lock is taken in a child that is forked inside dl_iterate_phdr; nobody would ever give it back. */
+static void no_fork_while_listing(void **state)
+{
+	pthread_t thread;
+	int status;
+	pid_t pid;
+
+	pthread_atfork(got_fork_prepare, got_fork_parent, got_fork_child);
+	atomic_store(&listing, false);
+	assert_int_equal(pthread_create(&thread, NULL, list_slowly, NULL), 0);
+	while (!atomic_load(&listing))
+		usleep(100);
+	pid = fork();
+	if (pid == 0) {
+		alarm(20);
+		_exit(dl_iterate_phdr(look, NULL) + got_each_object(look, NULL));
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 14 << 8);
+	pthread_join(thread, NULL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(put_in_and_taken_out),	      cmocka_unit_test(others_are_left_alone),
 		cmocka_unit_test(versions_are_told_apart),    cmocka_unit_test(switched_while_objects_come_and_go),
-		cmocka_unit_test(generation_follows_objects),
+		cmocka_unit_test(generation_follows_objects), cmocka_unit_test(no_fork_while_listing),
 	};
 
 	return cmocka_run_group_tests(tests, make_objects, remove_objects);

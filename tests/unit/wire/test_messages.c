@@ -53,6 +53,10 @@ MESSAGES(LIST)
 static const struct listed nested_origin[] = { REPEATED_ORIGIN(NESTED){ 0 } };
 static const struct listed nested_pytorch[] = { REPEATED_PYTORCH(NESTED){ 0 } };
 static const struct listed nested_io[] = { REPEATED_IO(NESTED){ 0 } };
+static const struct listed nested_proc_mem[] = { REPEATED_PROC_MEM(NESTED){ 0 } };
+static const struct listed nested_os[] = { REPEATED_OS(NESTED){ 0 } };
+static const struct listed nested_mem_alloc[] = { REPEATED_MEM_ALLOC(NESTED){ 0 } };
+static const struct listed nested_mem_site[] = { REPEATED_MEM_SITE(NESTED){ 0 } };
 static const struct listed nested_stage[] = { { MSG_STAGE_stack_frames, "stack_frames", "str" },
 					      { MSG_STAGE_gc_debug, "gc_debug", "message" },
 					      { 0 } };
@@ -73,6 +77,14 @@ static const struct {
 	{ "Pytorch", { list_pytorch, nested_pytorch } },
 	{ "IOEntry", { list_io } },
 	{ "IO", { nested_io } },
+	{ "StackFrame", { list_frame } },
+	{ "MemAllocEntry", { list_mem_alloc, nested_mem_alloc } },
+	{ "MemFreeEntry", { list_mem_free } },
+	{ "MemSite", { list_mem_site, nested_mem_site } },
+	{ "MemState", { list_mem_state } },
+	{ "ProcMem", { list_proc_mem, nested_proc_mem } },
+	{ "OSprobeEntry", { list_os } },
+	{ "OSprobe", { nested_os } },
 };
 
 /* FieldDescriptorProto.Type of a list's type name */
