@@ -86,6 +86,8 @@ static int choose(struct party *party, const struct probe_order *order, struct s
 	for (size_t i = 0; i < order->pid_count; i++)
 		if (!has_agent(order, order->pids[i]))
 			add(party, order->pids[i]);
+	if (!order->pid_count)
+		return choose_every(party, order, err);
 	return party->count ? 0 : err_set(err, -ENOENT, "every process has an agent, which records it itself");
 }
 

@@ -209,6 +209,14 @@ static int refuse_probe(const struct st_err *why)
 	return cmd_error("%s. What the job's own agent records: %s", why->text, in_agent);
 }
 
+/* Are processes without an agent the probe's? */
+static bool probe_takes(const struct order *order)
+{
+	const struct probe_kind *kind = order->plugin < 0 ? NULL : probe_kind_of((enum plugin_id)order->plugin, NULL);
+
+	return kind && kind->targets != PROBE_HOST;
+}
+
 static struct probe_order probe_part(const struct order *order, const struct targets *targets)
 {
 	return (struct probe_order){
@@ -221,25 +229,6 @@ static struct probe_order probe_part(const struct order *order, const struct tar
 		.targets = targets,
 		.timeout_ns = order->timeout_ns,
 	};
-}
-
-/* A plugin that only a probe records. */
-static int send_to_probe(const struct order *order, const struct targets *targets)
-{
-	struct probe_order part = probe_part(order, targets);
-	struct probe_ack ack;
-	bool ok = probe_order_run(&part, &ack) == 0;
-
-	if (!order->json) {
-		probe_ack_print(&ack);
-	} else {
-		printf("{\"action\": \"%s\", \"plugin\": ", order->action->name);
-		term_json_string(stdout, order->name);
-		printf(", \"ok\": %s, \"agents\": [], \"probes\": [", ok ? "true" : "false");
-		probe_ack_json(&ack);
-		puts("]}");
-	}
-	return ok ? CMD_OK : CMD_ERROR;
 }
 
 /* --- choosing processes ---------------------------------------------------------------------------------------------- */
@@ -295,7 +284,7 @@ static int choose(struct choice *choice, const struct order *order, const struct
 	for (size_t i = 0; i < order->pid_count; i++) {
 		const struct target *found = targets_get(targets, order->pids[i]);
 
-		if (found && found->kind == TARGET_AGENT)
+		if ((found && found->kind == TARGET_AGENT) || probe_takes(order))
 			continue;
 		stand_in(&choice->stand_ins[extra], targets, order->pids[i]);
 		choice->calls[choice->count++].target = &choice->stand_ins[extra++];
@@ -413,15 +402,60 @@ static bool any_agent_knows(const struct order *order, const struct targets *tar
 	return known;
 }
 
-/* Of Memory a probe records the kernel's part; without one the user is told that it is missing (contract 11). */
-static void note_missing_probe(struct choice *choice, const struct order *order)
+/* --- the probe's part -------------------------------------------------------------------------------------------------- */
+
+/* Of Memory a probe records the kernel's part; where it cannot the user is told (contract 11). */
+static void note_agent_only(struct choice *choice, const char *why)
 {
-	if (order->plugin != PLUGIN_MEMORY || order->action->verb != CTL_ENABLE || build_has_probe(PLUGIN_MEMORY))
-		return;
 	for (size_t i = 0; i < choice->count; i++)
 		if (choice->calls[i].err.code == 0 && !choice->calls[i].text[0])
-			snprintf(choice->calls[i].text, sizeof(choice->calls[i].text),
-				 "agent part only: 'systrace probe' is not in this build");
+			snprintf(choice->calls[i].text, sizeof(choice->calls[i].text), "agent part only: %.480s", why);
+}
+
+static bool any_succeeded(const struct choice *choice)
+{
+	for (size_t i = 0; i < choice->count; i++)
+		if (choice->calls[i].err.code == 0)
+			return true;
+	return false;
+}
+
+/* Has the probe anything to do with this order? GIL and Mutex of processes with an agent are the agent's own. */
+static bool probe_concerned(const struct order *order, const struct choice *choice, const struct probe_kind *kind)
+{
+	if (order->action->verb != CTL_ENABLE && order->action->verb != CTL_DISABLE)
+		return false;
+	if (kind->targets == PROBE_WITHOUT_AGENT)
+		return order->pid_count > choice->count || (!order->pid_count && !choice->count);
+	for (size_t i = 0; i < order->pair_count; i++)
+		if (strcmp(order->pairs[i].key, "space") == 0 && strcmp(order->pairs[i].value, "device") == 0)
+			return false;
+	return true;
+}
+
+static void ask_probe(const struct order *order, const struct targets *targets, struct choice *choice,
+		      struct probe_ack *ack)
+{
+	struct probe_order part = probe_part(order, targets);
+	bool shared = order->plugin >= 0 && plugin_specs[order->plugin].where != RUNS_IN_PROBE;
+
+	*ack = (struct probe_ack){ 0 };
+	if (!part.kind) {
+		if (order->plugin == PLUGIN_MEMORY && order->action->verb == CTL_ENABLE)
+			note_agent_only(choice, "'systrace probe' is not in this build");
+		return;
+	}
+	if (!probe_concerned(order, choice, part.kind))
+		return;
+	probe_order_run(&part, ack);
+	if (!shared)
+		return;
+	if (order->action->verb == CTL_DISABLE && ack->err.code == 0 && strcmp(ack->text, "was off") == 0)
+		ack->asked = false; /* the agents' answers say it all */
+	if (part.kind->targets == PROBE_EVERY && ack->err.code && any_succeeded(choice)) {
+		note_agent_only(choice, ack->err.text);
+		*ack = (struct probe_ack){ 0 };
+	}
 }
 
 /* --- enable, disable, flush, dump ------------------------------------------------------------------------------------ */
@@ -457,7 +491,8 @@ static void print_ack(struct ctl_call *call, enum ctl_verb verb)
 	putchar('\n');
 }
 
-static void print_acks_json(const struct choice *choice, const struct order *order, size_t failed)
+static void print_acks_json(const struct choice *choice, const struct order *order, const struct probe_ack *ack,
+			    bool failed)
 {
 	printf("{\"action\": \"%s\", \"plugin\": ", order->action->name);
 	if (order->name)
@@ -474,7 +509,13 @@ static void print_acks_json(const struct choice *choice, const struct order *ord
 		term_json_string(stdout, call->err.code ? call->err.text : call->text);
 		putchar('}');
 	}
-	puts("]}");
+	fputs("]", stdout);
+	if (ack->asked) {
+		fputs(", \"probes\": [", stdout);
+		probe_ack_json(ack);
+		fputs("]", stdout);
+	}
+	puts("}");
 }
 
 /* `pid=` of a plugin: agents of these processes; the others would need a probe. */
@@ -490,21 +531,29 @@ static int take_plugin_pids(struct order *order)
 
 static int send_order(const struct order *order, const struct targets *targets)
 {
+	bool in_agent = order->plugin < 0 || (plugin_specs[order->plugin].where & RUNS_IN_AGENT);
 	struct choice choice = { 0 };
-	size_t failed;
-	int status = choose(&choice, order, targets);
+	struct probe_ack ack = { 0 };
+	size_t failed = 0;
+	int status = in_agent ? choose(&choice, order, targets) : CMD_OK;
 
-	if (status == CMD_OK && choice.count == 0)
-		status = no_agent(order, targets);
-	else if (status == CMD_OK) {
+	if (status != CMD_OK)
+		goto out;
+	if (choice.count)
 		failed = ask(&choice, order);
-		note_missing_probe(&choice, order);
-		for (size_t i = 0; i < choice.count && !order->json; i++)
-			print_ack(&choice.calls[i], (enum ctl_verb)order->action->verb);
-		if (order->json)
-			print_acks_json(&choice, order, failed);
-		status = failed ? CMD_ERROR : CMD_OK;
+	ask_probe(order, targets, &choice, &ack);
+	if (!choice.count && !ack.asked) {
+		status = no_agent(order, targets);
+		goto out;
 	}
+	for (size_t i = 0; i < choice.count && !order->json; i++)
+		print_ack(&choice.calls[i], (enum ctl_verb)order->action->verb);
+	if (ack.asked && !order->json)
+		probe_ack_print(&ack);
+	if (order->json)
+		print_acks_json(&choice, order, &ack, failed || ack.err.code);
+	status = failed || ack.err.code ? CMD_ERROR : CMD_OK;
+out:
 	choice_free(&choice);
 	return status;
 }
@@ -533,9 +582,7 @@ static int run_order(const struct cli_action *action, const struct options *opts
 		status = take_plugin_pids(&order);
 	if (status == CMD_OK)
 		status = find_targets(&targets);
-	if (status == CMD_OK && for_probe && !order.unknown.code)
-		status = send_to_probe(&order, &targets);
-	else if (status == CMD_OK && order.unknown.code && !any_agent_knows(&order, &targets))
+	if (status == CMD_OK && order.unknown.code && !any_agent_knows(&order, &targets))
 		status = cmd_usage("%s", order.unknown.text);
 	else if (status == CMD_OK)
 		status = send_order(&order, &targets);
