@@ -25,7 +25,9 @@ _Atomic uint64_t (*hook_counts)[HOOK_COUNT] = no_counts;
 __thread volatile int hook_depth __attribute__((tls_model("initial-exec")));
 
 #define HOOK_WANT(id, symbol, its_version, its_plugins, type, params) \
-	[HOOK_##id] = { .name = symbol, .version = its_version, .wrapper = (its_plugins) ? (void *)hook_##id : NULL },
+	[HOOK_##id] = { .name = symbol,                               \
+			.version = its_version,                       \
+			.wrapper = (its_plugins) != 0 ? (void *)hook_##id : NULL },
 #define HOOK_ROW(id, symbol, its_version, its_plugins, type, params) \
 	[HOOK_##id] = { its_plugins, offsetof(struct hook_real, id) },
 
