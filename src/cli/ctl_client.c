@@ -17,8 +17,11 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define RETRY_MS 20 /* an agent whose accept queue is full */
+#define RETRY_MS 20 /* an agent whose accept queue is full, or that has made its socket and does not listen yet */
+#define REFUSED_NS 1000000000ull /* so long may the latter last on a busy machine */
 #define WAIT_NOTE_NS 2000000000ull
+
+static const char not_listening[] = "its agent does not listen: it is ending, or it failed to start (see its log)";
 
 static void call_end(struct ctl_call *call)
 {
@@ -51,6 +54,16 @@ static int check_peer(struct ctl_call *call)
 	return -EPERM;
 }
 
+/* Between an agent's bind() and its listen(): asked again for a while. */
+static bool may_listen_soon(struct ctl_call *call)
+{
+	uint64_t now_ns = clock_mono_ns();
+
+	if (!call->refused_ns)
+		call->refused_ns = now_ns;
+	return now_ns - call->refused_ns < REFUSED_NS;
+}
+
 static void call_connect(struct ctl_call *call)
 {
 	struct sockaddr_un addr = { .sun_family = AF_UNIX };
@@ -65,9 +78,10 @@ static void call_connect(struct ctl_call *call)
 	if (connect(call->fd, (struct sockaddr *)&addr, sizeof(addr)) < 0) {
 		if (errno == EAGAIN || errno == EINTR || errno == EINPROGRESS)
 			return;
+		if (errno == ECONNREFUSED && may_listen_soon(call))
+			return;
 		if (errno == ECONNREFUSED)
-			call_failed(call, -errno,
-				    "its agent does not listen: it is ending, or it failed to start (see its log)");
+			call_failed(call, -errno, not_listening);
 		else if (errno == EACCES)
 			call_failed(call, -errno, "permission denied; run sysTrace_cli as root or as the job's user");
 		else
@@ -208,6 +222,10 @@ static void call_timed_out(struct ctl_call *call, uint64_t timeout_ns)
 	const char *paren, *why = "it may be stopped or very busy; try a longer --timeout";
 	FILE *file;
 
+	if (call->refused_ns && call->state == CALL_CONNECT) {
+		call_failed(call, -ECONNREFUSED, not_listening);
+		return;
+	}
 	snprintf(stat, sizeof(stat), "/proc/%d/stat", (int)call->target->pid);
 	file = fopen(stat, "r");
 	if (!file)

@@ -19,6 +19,7 @@ struct ctl_call {
 	int fd;
 	enum { CALL_CONNECT, CALL_SEND, CALL_HEAD, CALL_BODY, CALL_DONE } state;
 	uint32_t at; /* bytes sent or received in this state */
+	uint64_t refused_ns; /* CLOCK_MONOTONIC of the first refusal, 0 = none */
 	uint8_t head[CTL_FRAME_BYTES];
 	struct ctl_frame frame;
 	uint8_t *payload; /* the answer, frame.payload_bytes; NULL when there is none. ctl_calls_free() */

@@ -130,6 +130,11 @@ def each_gets_its_own_verdict():
         h.check_equal(by_pid[fakes.pid[2]]["text"], "no device here; use IO", "text")
 
 
+def an_agent_that_does_not_listen_yet_is_asked_again():
+    with Fakes("late:0.1") as fakes:
+        h.check_equal(h.run([h.CLI, "disable", "IO"]).ok().out, "[ACK] %s: SUCCESS\n" % fakes.socket(0), "line")
+
+
 def sixty_four_at_once():
     with Fakes(*["slow:1"] * 64) as fakes:
         got = h.run([h.CLI, "enable", "IO", "duration=10", "--timeout", "30"]).ok()
@@ -282,7 +287,7 @@ def what_only_a_probe_records_is_refused_clearly():
 
 h.main(documented_lines, default_socket_directory_is_tmp, parameters_arrive,
        agents_of_another_version_may_know_more, each_gets_its_own_verdict,
-       sixty_four_at_once, pid_chooses, dormant_alone_is_no_agent, a_socket_of_another_process_gets_nothing, not_a_socket,
+       an_agent_that_does_not_listen_yet_is_asked_again, sixty_four_at_once, pid_chooses, dormant_alone_is_no_agent, a_socket_of_another_process_gets_nothing, not_a_socket,
        a_stopped_process_is_named, forked_children_go_with_their_parent, a_replaced_library_is_found_and_named,
        only_that_very_library_counts, status_for_people_and_programs, list_for_people_and_programs,
        memory_says_when_its_probe_is_missing, what_only_a_probe_records_is_refused_clearly)

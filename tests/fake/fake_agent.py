@@ -7,7 +7,8 @@ usage: fake_agent.py DIR BEHAVIOUR [BEHAVIOUR ...]
 Forks one process per behaviour, all listening in $SYSTRACE_SOCKET_DIR (default: DIR). Prints one line
 `<pid> <behaviour>` for each once they listen, then waits until stdin is closed and ends them. DIR also gets the dummy
 library. Behaviours: ok, ok:<text>, error:<text>, slow:<seconds>, silent, close, garbage, half, version:<n>, badverb,
-badseq, badpayload, nocode, huge, dribble, dormant (no socket), stale (socket file, nobody listens), pid:<n> (socket
+badseq, badpayload, nocode, huge, dribble, dormant (no socket), stale (socket file, nobody listens), late:<seconds>
+(listens so long after its socket is there), pid:<n> (socket
 named for another pid), fork (with a forked child that has no socket), knows:<plugin>=<keys> (a
 plugin table of its own).
 """
@@ -137,7 +138,8 @@ def child(directory, index, behaviour, ready):
     if kind != "dormant":
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(os.path.join(place, "sysTrace_%d.sock" % name))
-        listener.listen(4)
+        if kind != "late":
+            listener.listen(4)
     if kind == "stale":
         listener.close()
         listener = None
@@ -149,6 +151,9 @@ def child(directory, index, behaviour, ready):
     os.write(ready, b"%d %s\n" % (os.getpid(), behaviour.encode()))
     if listener is None:
         time.sleep(3600)
+    if kind == "late":
+        time.sleep(float(arg))
+        listener.listen(4)
     serve(index, behaviour, listener)
     del mapped
 

@@ -85,6 +85,7 @@ static int fake_back_off(unsigned int level, char *what, size_t room)
 const struct plugin plugin_io = { .id = PLUGIN_IO }; /* rows of the table; not used here */
 const struct plugin plugin_mutex = { .id = PLUGIN_MUTEX };
 const struct plugin plugin_gil = { .id = PLUGIN_GIL };
+const struct plugin plugin_memory = { .id = PLUGIN_MEMORY };
 
 const struct plugin plugin_mspti = {
 	.id = PLUGIN_MSPTI,
