@@ -2,6 +2,7 @@
 /* `systrace convert ftrace`: events in, spans out; see ftrace.h. */
 #include "convert/ftrace.h"
 
+#include "convert/ftrace_arrow.h"
 #include "convert/ftrace_sink.h"
 #include "trace/ftrace_known.h"
 #include "trace/mmap_lock.h"
@@ -25,6 +26,7 @@ struct conversion {
 	struct ev_reader *reader;
 	struct sched_state *machine;
 	struct mmap_lock *locks;
+	struct farrows *arrows;
 	struct sched_span wake; /* last arrow: its end says who woke the Runnable state that ends there; .pid -1 = none */
 	uint64_t inside; /* events inside the window */
 };
@@ -76,6 +78,9 @@ static void count_row(struct ftrace_summary *sum, const struct frow *row)
 
 static int put_row(struct conversion *conv, struct frow *row)
 {
+	struct frow arrow;
+	int ret;
+
 	if (row->track == FTRACE_NO_TASK)
 		return conv->view.failed;
 	if (!clip(conv, row))
@@ -86,7 +91,15 @@ static int put_row(struct conversion *conv, struct frow *row)
 	}
 	conv->view.tracks[row->track].rows++;
 	count_row(conv->sum, row);
-	return conv->sink->ops->row(conv->sink, row);
+	ret = conv->sink->ops->row(conv->sink, row);
+	if (ret || !conv->sink->ops->arrows || row->cpu < 0 ||
+	    (row->kind != ROW_ON_CPU && row->kind != ROW_SWITCH && row->kind != ROW_GAP))
+		return ret;
+	ret = farrows_wrote(conv->arrows, row, &arrow);
+	if (ret <= 0)
+		return ret;
+	conv->sum->arrows++;
+	return conv->sink->ops->row(conv->sink, &arrow);
 }
 
 static struct frow row_of(const struct sched_span *span, enum frow_kind kind)
@@ -172,10 +185,9 @@ static int switched(struct conversion *conv, const struct sched_span *span)
 static int woken(struct conversion *conv, const struct sched_span *span)
 {
 	conv->wake = *span;
-	if (!conv->sink->ops->arrow || !in_window(conv, span->begin_ns) || !in_window(conv, span->end_ns))
+	if (!conv->sink->ops->arrows || !in_window(conv, span->begin_ns) || !in_window(conv, span->end_ns))
 		return 0;
-	conv->sum->arrows++;
-	return conv->sink->ops->arrow(conv->sink, span);
+	return farrows_woken(conv->arrows, span);
 }
 
 static int gap(struct conversion *conv, const struct sched_span *span)
@@ -421,9 +433,10 @@ int ftrace_convert(const struct ftrace_options *options, struct ftrace_summary *
 	if (session) {
 		conv.machine = sched_state_new(session, take_span, &conv);
 		conv.locks = mmap_lock_new(session, take_span, &conv);
+		conv.arrows = farrows_new(&conv.view);
 	}
 	conv.view.machine = conv.machine;
-	if (!conv.machine || !conv.locks) {
+	if (!conv.machine || !conv.locks || !conv.arrows) {
 		ret = err_set(err, -ENOMEM, "out of memory");
 		goto out;
 	}
@@ -443,6 +456,7 @@ out:
 	if (conv.sink)
 		conv.sink->ops->discard(conv.sink);
 	mmap_lock_free(conv.locks);
+	farrows_free(conv.arrows);
 	sched_state_free(conv.machine);
 	fview_fini(&conv.view);
 	ev_close(conv.reader);

@@ -18,32 +18,12 @@
 #define CHROME_TASKS 10000002u
 #define CHROME_FUTEX 10000003u
 #define FUTEX_TIDS (1u << 24)
-#define RUNS_KEPT 256 /* of each CPU: where a waker's slice is looked up */
-
-/** struct run_kept - a slice that was written */
-struct run_kept {
-	uint64_t begin_ns, end_ns;
-	uint32_t task;
-};
-
-/** struct chrome_cpu - what arrows of a CPU need: both their ends have to lie on slices */
-struct chrome_cpu {
-	struct run_kept runs[RUNS_KEPT];
-	uint32_t next;
-	bool known; /* a switch was seen here: pid_now runs since since_ns */
-	int32_t pid_now;
-	uint64_t since_ns;
-	struct sched_span arrow; /* waits for the slice that it ends at; .pid -1 = none */
-};
 
 struct json {
 	struct fsink base;
 	struct outfile out;
 	bool chrome, any;
 	uint64_t base_ns; /* chrome: subtracted from all times */
-	uint64_t arrows;
-	struct chrome_cpu **cpus;
-	uint32_t cpu_room;
 };
 
 static char *put(char *out, const char *text, size_t len)
@@ -99,14 +79,39 @@ static const char *lane_text(struct json *json, struct ftrack *track)
 	return track->own;
 }
 
+static int mindstudio_arrow(struct json *json, const struct frow *row)
+{
+	const struct ftrack *tracks = json->base.view->tracks, *track;
+	char *at;
+	int end;
+
+	for (end = 0; end < 2; end++) {
+		track = &tracks[end ? row->task : row->track];
+		at = begin_row(json);
+		at = PUT(at, "{\"name\": \"wake\", \"cat\": \"sched\", ");
+		at = end ? PUT(at, "\"ph\": \"f\", \"bp\": \"e\", \"id\": \"") : PUT(at, "\"ph\": \"s\", \"id\": \"");
+		at = decimal_u64(at, row->count);
+		at = PUT(at, "\", \"pid\": \"CPU Scheduling\", \"tid\": \"");
+		at = put(at, track->label.text, track->label.len);
+		at = PUT(at, "\", \"ts\": \"");
+		at = put_us3(at, end ? row->end_ns : row->begin_ns);
+		json->out.at = PUT(at, "\"}");
+	}
+	return json->out.failed;
+}
+
 static int mindstudio_row(struct fsink *sink, const struct frow *row)
 {
 	struct json *json = (struct json *)sink;
 	struct ftrack *track = &sink->view->tracks[row->track];
 	struct ftext name = frow_name(sink->view, row);
-	const char *lane = lane_text(json, track);
-	char *at = begin_row(json), *args;
+	const char *lane;
+	char *at, *args;
 
+	if (row->kind == ROW_ARROW)
+		return mindstudio_arrow(json, row);
+	lane = lane_text(json, track);
+	at = begin_row(json);
 	at = PUT(at, "{\"name\": \"");
 	at = put(at, name.text, name.len);
 	at = put(at, lane, track->own_len);
@@ -165,117 +170,23 @@ static uint64_t from_base(const struct json *json, uint64_t t_ns)
 	return t_ns > json->base_ns ? t_ns - json->base_ns : 0;
 }
 
-static struct chrome_cpu *chrome_cpu(struct json *json, int32_t cpu)
+static int chrome_arrow(struct json *json, const struct frow *row)
 {
-	uint32_t room = ((uint32_t)cpu | 15) + 1;
-	struct chrome_cpu **more;
-
-	if (cpu < 0)
-		return NULL;
-	if ((uint32_t)cpu >= json->cpu_room) {
-		more = realloc(json->cpus, room * sizeof(*more));
-		if (!more) {
-			json->out.failed = -ENOMEM;
-			return NULL;
-		}
-		memset(more + json->cpu_room, 0, (room - json->cpu_room) * sizeof(*more));
-		json->cpus = more;
-		json->cpu_room = room;
-	}
-	if (!json->cpus[cpu]) {
-		json->cpus[cpu] = calloc(1, sizeof(*json->cpus[cpu]));
-		if (!json->cpus[cpu]) {
-			json->out.failed = -ENOMEM;
-			return NULL;
-		}
-		json->cpus[cpu]->arrow.pid = -1;
-	}
-	return json->cpus[cpu];
-}
-
-/* Does a slice of the waker lie under the arrow's begin? */
-static bool on_slice(const struct json *json, const struct chrome_cpu *cpu, const struct sched_span *wake)
-{
-	const struct fview *view = json->base.view;
-	uint64_t t_ns = fview_time(view, wake->begin_ns), oldest_ns = UINT64_MAX;
-	uint32_t i;
-
-	for (i = 0; i < RUNS_KEPT; i++) {
-		const struct run_kept *run = &cpu->runs[(cpu->next - 1 - i) % RUNS_KEPT];
-
-		if (!run->end_ns)
-			break;
-		if (run->begin_ns <= t_ns && t_ns <= run->end_ns && view->tracks[run->task].number == wake->waker_pid)
-			return true;
-		oldest_ns = run->begin_ns;
-		if (oldest_ns < t_ns)
-			break;
-	}
-	if (i == RUNS_KEPT && oldest_ns > t_ns)
-		return view->clock != EV_CLOCK_UNKNOWN; /* too long ago to know; text has slices of no length */
-	/* it may run still */
-	return wake->end_ns > wake->begin_ns &&
-	       (cpu->known ? cpu->pid_now == wake->waker_pid && cpu->since_ns <= t_ns : true);
-}
-
-static void put_arrow(struct json *json, const struct sched_span *wake)
-{
-	const struct fview *view = json->base.view;
 	char *at;
 	int end;
 
-	json->arrows++;
 	for (end = 0; end < 2; end++) {
-		uint64_t t_ns = fview_time(view, end ? wake->end_ns : wake->begin_ns);
-
 		at = begin_row(json);
 		at = end ? PUT(at, "{\"ph\": \"f\", \"bp\": \"e\", \"name\": \"wake\", \"cat\": \"sched\", \"id\": ")
 			 : PUT(at, "{\"ph\": \"s\", \"name\": \"wake\", \"cat\": \"sched\", \"id\": ");
-		at = decimal_u64(at, json->arrows);
-		at = put_ids(at, CHROME_CPUS, view->cpu_tracks[end ? wake->cpu : wake->waker_cpu]);
+		at = decimal_u64(at, row->count);
+		at = put_ids(at, CHROME_CPUS, (end ? row->task : row->track) + 1);
 		at = PUT(at, ", \"ts\": ");
-		at = decimal_us(at, from_base(json, t_ns));
+		at = decimal_us(at, from_base(json, end ? row->end_ns : row->begin_ns));
 		*at++ = '}';
 		json->out.at = at;
 	}
-}
-
-/* The run that it ends at is open yet: wait for its slice. */
-static int chrome_arrow(struct fsink *sink, const struct sched_span *wake)
-{
-	struct json *json = (struct json *)sink;
-	struct chrome_cpu *from = chrome_cpu(json, wake->waker_cpu), *to = chrome_cpu(json, wake->cpu);
-	bool has_lanes = wake->waker_cpu >= 0 && (uint32_t)wake->waker_cpu < sink->view->cpu_room &&
-			 sink->view->cpu_tracks[wake->waker_cpu];
-
-	if (from && to && wake->waker_pid > 0 && has_lanes && on_slice(json, from, wake))
-		to->arrow = *wake;
 	return json->out.failed;
-}
-
-static void chrome_ran(struct json *json, const struct frow *row)
-{
-	struct chrome_cpu *cpu = chrome_cpu(json, row->cpu);
-	const struct fview *view = json->base.view;
-
-	if (!cpu)
-		return;
-	if (row->kind == ROW_SWITCH) {
-		cpu->known = true;
-		cpu->pid_now = row->sw.next_pid;
-		cpu->since_ns = row->begin_ns;
-		return;
-	}
-	if (row->kind == ROW_GAP) {
-		cpu->known = true;
-		cpu->pid_now = -1;
-		return;
-	}
-	cpu->runs[cpu->next++ % RUNS_KEPT] = (struct run_kept){ row->begin_ns, row->end_ns, row->task };
-	if (cpu->arrow.pid >= 0 && view->tracks[row->task].number == cpu->arrow.pid &&
-	    fview_time(view, cpu->arrow.end_ns) == row->begin_ns)
-		put_arrow(json, &cpu->arrow);
-	cpu->arrow.pid = -1;
 }
 
 /*
@@ -297,8 +208,11 @@ static int chrome_row(struct fsink *sink, const struct frow *row)
 	struct ftrack *track = &view->tracks[row->track];
 	struct ftext name = frow_name(view, row);
 	bool instant = row->kind == ROW_SWITCH;
-	char *at = begin_row(json), *args;
+	char *at, *args;
 
+	if (row->kind == ROW_ARROW)
+		return chrome_arrow(json, row);
+	at = begin_row(json);
 	at = instant ? PUT(at, "{\"ph\": \"i\", \"s\": \"t\", \"name\": \"") : PUT(at, "{\"ph\": \"X\", \"name\": \"");
 	at = put(at, name.text, name.len);
 	*at++ = '"';
@@ -321,8 +235,6 @@ static int chrome_row(struct fsink *sink, const struct frow *row)
 		at = PUT(at, "{}");
 	*at++ = '}';
 	json->out.at = at;
-	if (row->kind == ROW_ON_CPU || row->kind == ROW_SWITCH || row->kind == ROW_GAP)
-		chrome_ran(json, row);
 	return json->out.failed;
 }
 
@@ -408,16 +320,6 @@ static void chrome_tail(struct json *json)
 
 /* ---- begin and end ------------------------------------------------------------------------------------------------------ */
 
-static void json_free(struct json *json)
-{
-	uint32_t i;
-
-	for (i = 0; i < json->cpu_room; i++)
-		free(json->cpus[i]);
-	free(json->cpus);
-	free(json);
-}
-
 static struct fsink *json_open(struct fview *view, const char *path, bool chrome, struct st_err *err)
 {
 	struct json *json = calloc(1, sizeof(*json));
@@ -463,7 +365,7 @@ static int json_finish(struct fsink *sink, uint64_t *bytes, struct st_err *err)
 	}
 	ret = outfile_finish(&json->out, err);
 	*bytes = json->out.bytes;
-	json_free(json);
+	free(json);
 	return ret;
 }
 
@@ -472,13 +374,14 @@ static void json_discard(struct fsink *sink)
 	if (!sink)
 		return;
 	outfile_discard(&((struct json *)sink)->out);
-	json_free((struct json *)sink);
+	free(sink);
 }
 
 const struct fsink_ops fsink_json = {
 	.name = "json",
 	.output = "ftrace_data.json",
 	.help = "JSON for MindStudio Insight",
+	.arrows = true,
 	.open = mindstudio_open,
 	.row = mindstudio_row,
 	.finish = json_finish,
@@ -491,9 +394,9 @@ const struct fsink_ops fsink_chrome = {
 	.help = "Chrome Trace Event JSON",
 	.futexes = true,
 	.gaps = true,
+	.arrows = true,
 	.open = chrome_open,
 	.row = chrome_row,
-	.arrow = chrome_arrow,
 	.finish = json_finish,
 	.discard = json_discard,
 };

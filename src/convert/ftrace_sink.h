@@ -21,6 +21,7 @@ enum frow_kind {
 	ROW_FUTEX,
 	ROW_LOCK_WAIT,
 	ROW_LOCK_HOLD,
+	ROW_ARROW, /* from a moment of lane track to a moment of lane task; count = its number */
 	ROW_KINDS
 };
 
@@ -53,7 +54,7 @@ struct frow {
 			uint32_t waker_comm;
 			int32_t waker_pid; /* -1 = unknown */
 		} state_of;
-		uint64_t count; /* gap */
+		uint64_t count; /* gap, arrow */
 	};
 };
 
@@ -146,10 +147,10 @@ struct fsink_ops {
 	const char *help;
 	bool futexes; /* shows ROW_FUTEX */
 	bool gaps; /* shows ROW_GAP */
+	bool arrows; /* shows ROW_ARROW */
 	bool trace_times; /* wants rows in the trace's own time */
 	struct fsink *(*open)(struct fview *view, const char *path, struct st_err *err);
 	int (*row)(struct fsink *sink, const struct frow *row);
-	int (*arrow)(struct fsink *sink, const struct sched_span *wake); /* times of the trace; may be NULL */
 	int (*event)(struct fsink *sink, const struct event *ev); /* every event inside the window; may be NULL */
 	int (*finish)(struct fsink *sink, uint64_t *bytes, struct st_err *err); /* closes and frees in any case */
 	void (*discard)(struct fsink *sink); /* give up: no file is left; NULL is fine */

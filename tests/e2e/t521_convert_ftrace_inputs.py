@@ -94,6 +94,32 @@ def an_older_output_is_replaced_whole():
     check(not [f for f in os.listdir(DIR) if "part" in f or "sort" in f or "journal" in f], str(os.listdir(DIR)))
 
 
+def wakers_have_arrows():
+    """From the waker's slice to the begin of the run; the idle task, which has no slices, has none."""
+    wakeup = [line(comm, pid, 0, t, "sched_wakeup", "comm=kworker/0:1 pid=%d prio=120 target_cpu=000" % woken)
+              for comm, pid, t, woken in (("a b:c", 100, 10.000250, 200), ("<idle>", 0, 10.000050, 100))]
+    body = TEXT[len(HEAD):].splitlines(True)
+    fresh("wake.txt", HEAD + wakeup[1] + body[0] + wakeup[0] + "".join(body[1:]))
+    ends = {}
+    check_equal(json.loads(convert("--json", "--input=wake.txt").ok().out)["arrows"], 1, "arrows of db")
+    ends["db"] = rows("ftrace_data.db", "SELECT flow_id, name, cat, thread.tid, timestamp, type FROM flow JOIN thread USING "
+                      "(track_id) ORDER BY id")
+    convert("--input=wake.txt", "--output=wake.json").ok()
+    with open(path("wake.json")) as f:
+        ends["json"] = [(e["id"], e["name"], e["cat"], e["tid"], int(e["ts"].replace(".", "")), e["ph"]) for e in json.load(f)
+                        if e["ph"] in "sf"]
+    convert("--input=wake.txt", "--output=wake.trace.json").ok()
+    with open(path("wake.trace.json")) as f:
+        trace = json.load(f)
+    base, lanes = int(trace["metadata"]["base_time_ns"]), {e["tid"]: e["args"]["name"] for e in trace["traceEvents"]
+                                                           if e["name"] == "thread_name"}
+    ends["chrome"] = [(str(e["id"]), e["name"], e["cat"], lanes[e["tid"]], base + round(e["ts"] * 1000), e["ph"])
+                      for e in trace["traceEvents"] if e["ph"] in "sf"]
+    for fmt in ends:
+        check_equal(ends[fmt], [("1", "wake", "sched", "CPU 000", 10000250000, "s"),
+                                ("1", "wake", "sched", "CPU 000", 10000300000, "f")], "arrows of " + fmt)
+
+
 def suffix_or_option_decides_the_format():
     fresh("t.txt")
     for name, option, first in (("x.json", (), b"["), ("x.chrome.json", (), b"{"), ("x.trace.json", (), b"{"), ("x.pftrace", (), b"\x0a"),
@@ -290,7 +316,8 @@ def bad_input_ends_in_words():
 
 
 require(SYSTRACE)
-main(the_database_says_what_ran, an_older_output_is_replaced_whole, suffix_or_option_decides_the_format,
+main(the_database_says_what_ran, an_older_output_is_replaced_whole, wakers_have_arrows,
+     suffix_or_option_decides_the_format,
      hidden_are_only_idle_or_kernel_threads, profiling_data_give_clock_and_window,
      a_window_that_excludes_all_says_which_side, broken_profiles_are_named, pids_are_those_inside_the_container,
      clock_snapshots_give_the_wall_clock, locks_have_waits_and_holds,
