@@ -4,6 +4,7 @@
 
 #include "probe/probe.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,6 +44,19 @@ void build_agent_plugins(char *out, size_t room)
 		if (build_has_agent_part((enum plugin_id)id))
 			used += (size_t)snprintf(out + used, room - used, "%s%s", used ? ", " : "",
 						 plugin_specs[id].name);
+}
+
+int build_systrace(char *out, size_t room)
+{
+	char self[512];
+	ssize_t len = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+	self[len > 0 ? len : 0] = '\0';
+	if (!strrchr(self, '/'))
+		return -ENOENT;
+	*strrchr(self, '/') = '\0';
+	snprintf(out, room, "%s/systrace", self);
+	return access(out, X_OK) < 0 ? -errno : 0;
 }
 
 bool build_library(char *out, size_t room)

@@ -26,4 +26,7 @@ void build_agent_plugins(char *out, size_t room);
 /** build_library - path of libsysTrace.so beside this program or in its library directory. Return: is it there? */
 bool build_library(char *out, size_t room);
 
+/** build_systrace - path of `systrace` beside this program, as built or installed. Return: 0 or -errno. */
+int build_systrace(char *out, size_t room);
+
 #endif

@@ -26,6 +26,7 @@
 	C(probe)    \
 	C(recover)  \
 	C(collect)  \
+	C(fold)     \
 	C(doctor)
 
 /* The kinds of `systrace convert`, likewise: C(name) is cmd_convert_<name> of cmd_convert_<name>.c. */

@@ -2,6 +2,7 @@
 /* Starting probes and talking to them; see probe_client.h. */
 #include "cli/probe_client.h"
 
+#include "cli/build_info.h"
 #include "probe/frame.h"
 #include "safe/clock.h"
 #include "wire/env_spec.h"
@@ -24,22 +25,6 @@
 #define READY_FD 3
 
 /* --- starting ---------------------------------------------------------------------------------------------------------- */
-
-/* `systrace` of the same build lies beside this program. */
-static int find_systrace(char *out, size_t room, struct st_err *err)
-{
-	char self[512];
-	ssize_t len = readlink("/proc/self/exe", self, sizeof(self) - 1);
-
-	self[len > 0 ? len : 0] = '\0';
-	if (!strrchr(self, '/'))
-		return err_set(err, -ENOENT, "cannot find out where this program is");
-	*strrchr(self, '/') = '\0';
-	snprintf(out, room, "%s/systrace", self);
-	if (access(out, X_OK) < 0)
-		return err_set(err, -errno, "cannot start the probe: %s: %s", out, strerror(errno));
-	return 0;
-}
 
 static int open_log(const char *group)
 {
@@ -110,12 +95,12 @@ static int wait_ready(int fd, struct st_err *err)
 
 static int start_probe(const char *group, struct st_err *err)
 {
-	char program[600];
-	int pipes[2], ret = find_systrace(program, sizeof(program), err);
+	char program[600] = "systrace";
+	int pipes[2], ret = build_systrace(program, sizeof(program));
 	pid_t pid;
 
 	if (ret < 0)
-		return ret;
+		return err_set(err, ret, "cannot start the probe: %s: %s", program, strerror(-ret));
 	if (pipe2(pipes, O_CLOEXEC) < 0)
 		return err_set(err, -errno, "%s", strerror(errno));
 	fflush(NULL);

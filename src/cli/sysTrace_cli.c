@@ -518,6 +518,77 @@ static void print_acks_json(const struct choice *choice, const struct order *ord
 	puts("}");
 }
 
+/* --- folding --------------------------------------------------------------------------------------------------------- */
+
+static const char *pair_of(const struct order *order, const char *key)
+{
+	for (size_t i = 0; i < order->pair_count; i++)
+		if (strcmp(order->pairs[i].key, key) == 0)
+			return order->pairs[i].value;
+	return NULL;
+}
+
+/* Files of GIL and Mutex are folded (contract 7) by whoever switches them off, or who says now when they shall end. */
+static bool to_be_folded(const struct order *order)
+{
+	const char *aggregate = pair_of(order, "aggregate"), *duration = pair_of(order, "duration");
+	uint64_t ns = 0;
+	bool on = true;
+
+	if (order->plugin != PLUGIN_GIL && order->plugin != PLUGIN_MUTEX)
+		return false;
+	if (order->action->verb == CTL_DISABLE)
+		return true;
+	if (duration)
+		num_sec_ns(duration, &ns);
+	if (aggregate)
+		num_bool(aggregate, &on);
+	return order->action->verb == CTL_ENABLE && on && (ns || pair_of(order, "steps"));
+}
+
+/* A process of its own, which outlives this one. */
+static void be_folder(const char *program, const char *plugin, char *pids)
+{
+	char name[] = "systrace", command[] = "fold", option[] = "--plugin", list[] = "--pid", kind[16];
+	char *argv[] = { name, command, option, kind, list, pids, NULL };
+	int null = open("/dev/null", O_RDWR);
+
+	snprintf(kind, sizeof(kind), "%s", plugin);
+	setsid();
+	if (fork() != 0)
+		_exit(0);
+	for (int fd = 0; fd <= 2; fd++)
+		dup2(null, fd);
+	for (int fd = 3; fd < 1024; fd++) /* of the operator's shell */
+		close(fd);
+	(void)!chdir("/");
+	execv(program, argv);
+	_exit(127);
+}
+
+static void fold_at_end(const struct order *order, const struct choice *choice)
+{
+	char program[PATH_MAX], pids[PIDS_MAX * 12] = "";
+	size_t used = 0, ranks = 0;
+	pid_t pid;
+
+	for (size_t i = 0; i < choice->count && used < sizeof(pids) - 12; i++) {
+		if (choice->calls[i].err.code || choice->calls[i].target->foreign)
+			continue;
+		used += (size_t)snprintf(pids + used, sizeof(pids) - used, "%s%d", ranks++ ? "," : "",
+					 (int)choice->calls[i].target->pid);
+	}
+	if (ranks < 2 || !to_be_folded(order) || build_systrace(program, sizeof(program)) < 0)
+		return;
+	fflush(stdout);
+	fflush(stderr);
+	pid = fork();
+	if (pid == 0)
+		be_folder(program, plugin_specs[order->plugin].name, pids);
+	if (pid > 0)
+		waitpid(pid, NULL, 0);
+}
+
 /* `pid=` of a plugin: agents of these processes; the others would need a probe. */
 static int take_plugin_pids(struct order *order)
 {
@@ -553,6 +624,7 @@ static int send_order(const struct order *order, const struct targets *targets)
 	if (order->json)
 		print_acks_json(&choice, order, &ack, failed || ack.err.code);
 	status = failed || ack.err.code ? CMD_ERROR : CMD_OK;
+	fold_at_end(order, &choice);
 out:
 	choice_free(&choice);
 	return status;

@@ -296,6 +296,27 @@ static void tell(void (*note)(void *arg, const char *text), void *arg, const cha
 	note(arg, text);
 }
 
+/* Was a file folded into another one, and stayed because whoever did it was killed? What is in both is read once. */
+static bool was_folded(const struct dir_set *set, const struct file *file)
+{
+	const char *base = strrchr(file->path, '/') ? strrchr(file->path, '/') + 1 : file->path;
+	size_t dir = (size_t)(base - file->path), i;
+	char name[300];
+	struct stat own, its;
+
+	snprintf(name, sizeof(name), "/%.255s/", base);
+	for (i = 0; i < set->count; i++) {
+		const struct file *other = &set->files[i];
+
+		if (other->origin.folded && other != file && strncmp(other->path, file->path, dir) == 0 &&
+		    !strchr(other->path + dir, '/') && strstr(ev_text(set->session, other->origin.folded), name) &&
+		    stat(file->path, &own) == 0 && stat(other->path, &its) == 0)
+			return own.st_mtim.tv_sec < its.st_mtim.tv_sec ||
+			       (own.st_mtim.tv_sec == its.st_mtim.tv_sec && own.st_mtim.tv_nsec <= its.st_mtim.tv_nsec);
+	}
+	return false;
+}
+
 int dir_select(struct dir_set *set, const char *run, void (*note)(void *arg, const char *text), void *arg,
 	       struct st_err *err)
 {
@@ -318,6 +339,8 @@ int dir_select(struct dir_set *set, const char *run, void (*note)(void *arg, con
 
 		file->selected = file->origin.known ? chosen && file->origin.run == chosen->id : set->runs_count <= 1;
 		orphans += !file->origin.known && !file->selected;
+		if (file->selected && was_folded(set, file))
+			file->selected = false;
 		selected += file->selected;
 	}
 	if (set->runs_count > 1) {

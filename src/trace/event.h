@@ -137,6 +137,7 @@ struct ev_origin {
 	uint64_t proc_start;
 	uint64_t run_start_us;
 	int64_t wall_minus_mono_ns;
+	uint32_t folded; /* name id of "/a/b/": files of its directory whose records are in this one; 0 = none */
 	bool known; /* false: the file has no Origin (old or foreign); rank then comes from its name */
 };
 

@@ -39,7 +39,7 @@ static bool knows(const unsigned char *head, size_t len, const char *records)
 		return false;
 	at = after(head, some, "\"records\":\"");
 	return at && (const char *)head + len - at > 8 && strncmp(at, records, strlen(records)) == 0 &&
-	       at[strlen(records)] == '"' && after(head, len, "\"traceEvents\"");
+	       at[strlen(records)] == '"' && after(head, len, "\"origin\"");
 }
 
 static bool gil_knows(const unsigned char *head, size_t len)
@@ -59,7 +59,7 @@ static bool mutex_knows(const unsigned char *head, size_t len)
 #define TEXT_BYTES 4096u /* all texts of one object */
 #define PID_ROWS_STEP 64
 
-enum place { IN_FILE, IN_TOP, IN_ORIGINS, IN_ORIGIN, IN_CLOCKS, IN_CLOCK, IN_EVENTS, IN_EVENT, IN_ARGS };
+enum place { IN_FILE, IN_TOP, IN_ORIGINS, IN_ORIGIN, IN_CLOCKS, IN_CLOCK, IN_FOLDED, IN_EVENTS, IN_EVENT, IN_ARGS };
 
 /** enum key - members of an event and of its args that mean something here */
 enum key {
@@ -455,6 +455,22 @@ static void take_text(struct locks *l, const char *text, size_t len)
 	}
 }
 
+/* The list becomes one text: names between slashes. */
+static int add_folded(struct locks *l, const char *text, size_t len)
+{
+	const char *before = ev_text(l->base.session, l->base.origin.folded);
+	char *list = NULL;
+	int n = asprintf(&list, "%s%s%.*s/", before, *before ? "" : "/", (int)len, text);
+
+	if (n < 0) {
+		l->no_memory = true;
+		return 0;
+	}
+	l->base.origin.folded = ev_name(l->base.session, list, (size_t)n);
+	free(list);
+	return 1;
+}
+
 static int on_string(void *arg, const unsigned char *bytes, size_t len)
 {
 	struct locks *l = arg;
@@ -463,6 +479,8 @@ static int on_string(void *arg, const unsigned char *bytes, size_t len)
 
 	if (l->unknown_depth)
 		return 1;
+	if (inside(l) == IN_FOLDED)
+		return add_folded(l, text, len);
 	if (inside(l) == IN_EVENT || inside(l) == IN_ARGS) {
 		take_text(l, text, len);
 	} else if (l->field && (l->field->type == TL_str || l->field->type == TL_bytes)) {
@@ -512,7 +530,8 @@ static int on_key(void *arg, const unsigned char *bytes, size_t len)
 	l->key = KEY_NONE;
 	switch (inside(l)) {
 	case IN_TOP:
-		l->opens = key_is(key, len, "origin")	     ? IN_ORIGINS
+		l->opens = key_is(key, len, "folded")	     ? IN_FOLDED
+			   : key_is(key, len, "origin")	     ? IN_ORIGINS
 			   : key_is(key, len, "traceEvents") ? IN_EVENTS
 							     : IN_FILE;
 		break;
@@ -581,8 +600,10 @@ static int on_start_map(void *arg)
 static int on_start_array(void *arg)
 {
 	struct locks *l = arg;
-	bool known = !l->unknown_depth && ((inside(l) == IN_TOP && (l->opens == IN_ORIGINS || l->opens == IN_EVENTS)) ||
-					   (inside(l) == IN_ORIGIN && l->opens == IN_CLOCKS));
+	bool known =
+		!l->unknown_depth &&
+		((inside(l) == IN_TOP && (l->opens == IN_ORIGINS || l->opens == IN_FOLDED || l->opens == IN_EVENTS)) ||
+		 (inside(l) == IN_ORIGIN && l->opens == IN_CLOCKS));
 
 	if (known)
 		enter(l, l->opens);
@@ -753,7 +774,7 @@ static int locks_start(struct locks *l, struct st_err *err)
 		return err_set(err, -ENOMEM, "%s: out of memory", l->base.path);
 	yajl_config(l->parser, yajl_dont_validate_strings, 1);
 	yajl_config(l->parser, yajl_allow_multiple_values, 1);
-	while (!l->done && !l->queue_len && !l->base.origin.known) { /* who wrote it stands first */
+	while (!l->done && !l->queue_len) { /* who wrote it stands first */
 		ret = parse_piece(l, err);
 		if (ret < 0)
 			return ret;
