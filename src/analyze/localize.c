@@ -609,6 +609,9 @@ int localize_judge(struct localize *loc, struct loc_result *result)
 	int ret;
 
 	*result = (struct loc_result){ .verdict = LOC_NO_DATA };
+	ret = loc_find_teams(loc);
+	if (ret < 0)
+		return ret;
 	sort_all(loc);
 	ret = lay_grid(loc);
 	if (ret < 0)

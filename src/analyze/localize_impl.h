@@ -45,6 +45,7 @@ struct loc_rank {
 	uint32_t inner; /* group it meets most often, 0 = none */
 	uint32_t inner_op;
 	uint64_t inner_meets;
+	uint32_t pipeline; /* ranks that exchange in pairs, also through others, have the same number; 0 = none */
 	uint32_t class_root; /* ranks of the same work have the same number (own time was judged) */
 	uint64_t progress; /* aligned index of the last op begun, plus 1 */
 	uint32_t pending; /* group of an op that did not end */
@@ -69,6 +70,7 @@ struct loc_group {
 	size_t members_count;
 	uint64_t *meets; /* per member: calls */
 	bool pairwise;
+	bool crosses; /* two members are of one pipeline: they need not do the same work */
 	float *transfer; /* [step - base][stride]: shortest duration over members = transfer without waiting */
 	uint16_t *seen; /* members that contributed to each transfer */
 	size_t stride;
@@ -84,6 +86,7 @@ struct localize {
 	size_t ranks_count;
 	struct loc_group *groups;
 	size_t groups_count;
+	bool grouped; /* loc_find_teams() was here */
 	uint32_t *group_slots; /* open addressing, index + 1 */
 	size_t group_slots_count;
 	struct loc_finding *findings;
@@ -111,6 +114,8 @@ const struct loc_cell *loc_cell_at(const struct loc_rank *rank, uint32_t step);
 size_t loc_comparable(const struct localize *loc);
 int loc_find(struct localize *loc, const struct loc_finding *finding);
 
+/* which ranks are of one pipeline, and the group each one meets most often among those of the same work. 0 or -ENOMEM. */
+int loc_find_teams(struct localize *loc);
 int loc_judge_compute(struct localize *loc);
 int loc_judge_stages(struct localize *loc);
 int loc_judge_groups(struct localize *loc);

@@ -91,7 +91,7 @@ static void link_classes(const struct localize *loc, struct teams *teams)
 		uint32_t found[64];
 		size_t count = 0;
 
-		if (group->pairwise || group->places == 0 || 2 * (group->steps) < loc->steps)
+		if (group->pairwise || group->crosses || group->places == 0 || 2 * (group->steps) < loc->steps)
 			continue;
 		for (m = 0; m < group->members_count && count < 64; m++) {
 			const struct loc_rank *r = loc_rank_by_number(loc, group->members[m]);

@@ -551,27 +551,6 @@ static void note_progress(struct loc_rank *r, const struct layout *lay, const st
 		r->issue[1] = (struct loc_issue){ r->issued_at, group_at(r, lay, r->issued_at, &main_stream) };
 }
 
-/* The group this rank meets most often, pairwise ones aside */
-static void find_inner(struct loc_rank *r)
-{
-	struct localize *loc = r->loc;
-	size_t i, k;
-
-	for (i = 0; i < loc->groups_count; i++) {
-		struct loc_group *g = &loc->groups[i];
-
-		if (g->pairwise)
-			continue;
-		for (k = g->members_count; k > 0 && g->members[k - 1] != r->rank; k--)
-			;
-		if (!k || 2 * g->meets[k - 1] < r->cells_count || g->meets[k - 1] <= r->inner_meets)
-			continue;
-		r->inner = g->name;
-		r->inner_op = g->op;
-		r->inner_meets = g->meets[k - 1];
-	}
-}
-
 /* A rank without single calls: own time is what its sums of collectives leave over */
 static void own_from_sums(struct loc_rank *r)
 {
@@ -646,8 +625,6 @@ int loc_rank_done(struct loc_rank *r)
 		ret = digest_ops(r);
 	if (!ret && r->sums)
 		own_from_sums(r);
-	if (!ret)
-		find_inner(r);
 	free(r->ops);
 	free(r->load_end);
 	free(r->sums);

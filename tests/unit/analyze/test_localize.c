@@ -286,6 +286,63 @@ static void test_one_call_a_step(void **state)
 	expect(&job, LOC_COMPUTE);
 }
 
+#define STAGED 6 /* ranks: three stages of two replicas each */
+
+/* A call of some of the staged ranks: all end together. @ms: way before it; the last stage has half as much again */
+static void meet(struct loc_rank **ranks, int64_t *ready, uint64_t *serial, unsigned mask, uint32_t group, double ms)
+{
+	int64_t begin[STAGED], last = 0;
+	int r;
+
+	for (r = 0; r < STAGED; r++) {
+		begin[r] = ready[r] + (int64_t)((r < 4 ? ms : 1.5 * ms) * noise() * MS);
+		if (mask & 1u << r && begin[r] > last)
+			last = begin[r];
+	}
+	for (r = 0; r < STAGED; r++) {
+		if (!(mask & 1u << r))
+			continue;
+		ready[r] = last + MS;
+		loc_rank_op(ranks[r], &(struct loc_op){ group, OP, 1000, ++serial[r], begin[r], ready[r], 0, group >= 20 });
+	}
+}
+
+/* Stages of a pipeline, the last with half as much more work, and a collective of all that they meet in most often */
+static void test_stages_are_unequal(void **state)
+{
+	struct localize *loc = localize_new(&healthy.options);
+	struct loc_rank *ranks[STAGED];
+	int64_t ready[STAGED];
+	uint64_t serial[STAGED] = { 0 };
+	struct loc_result result;
+	unsigned step, call;
+	int r;
+
+	seed = 1;
+	for (r = 0; r < STAGED; r++) {
+		ranks[r] = localize_rank(loc, r, 0, 0);
+		ready[r] = START_NS;
+	}
+	for (step = 0; step < 60; step++) {
+		for (r = 0; r < STAGED; r++)
+			loc_rank_step(ranks[r], &(struct loc_step){ step, ready[r], 0, 0, 0 });
+		for (call = 0; call < 4; call++) {
+			for (r = 0; r < 3; r++) /* the replicas of each stage */
+				meet(ranks, ready, serial, 3u << 2 * r, 10 + (uint32_t)r, 50);
+			for (r = 0; r < 4; r++) /* stage to stage */
+				meet(ranks, ready, serial, 5u << r, 20 + (uint32_t)r, 1);
+			meet(ranks, ready, serial, 63, 13, 10); /* all */
+			meet(ranks, ready, serial, 63, 13, 10);
+		}
+	}
+	for (r = 0; r < STAGED; r++)
+		assert_int_equal(loc_rank_done(ranks[r]), 0);
+	assert_int_equal(localize_judge(loc, &result), 0);
+	assert_int_equal(result.findings_count, 0);
+	assert_int_equal(result.verdict, LOC_HEALTHY);
+	localize_free(loc);
+}
+
 static void test_range_and_switches(void **state)
 {
 	struct job job = healthy;
@@ -399,6 +456,7 @@ int main(void)
 		cmocka_unit_test(test_sums_alone),
 		cmocka_unit_test(test_hang),
 		cmocka_unit_test(test_chips_differ),
+		cmocka_unit_test(test_stages_are_unequal),
 		cmocka_unit_test(test_one_call_a_step),
 		cmocka_unit_test(test_range_and_switches),
 		cmocka_unit_test(test_cannot_tell),
