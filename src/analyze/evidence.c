@@ -78,7 +78,7 @@ static void measure(const struct localize *loc, const struct loc_finding *f, con
 		struct ev_reader *reader;
 		struct event ev;
 
-		if (file->rank != rank || file->format != RECORD_TIMELINE)
+		if (file->rank != rank || !(file->format & RECORD_TIMELINE))
 			continue;
 		reader = ev_open(records->session, file->path, NULL);
 		while (reader && ev_next(reader, &ev, NULL) > 0)

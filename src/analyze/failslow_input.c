@@ -4,6 +4,7 @@
  * suffice; their median ignores one rank's own pauses between two records.
  */
 #include "analyze/failslow_input.h"
+#include "analyze/job_timeline.h"
 #include "analyze/rank_steps.h"
 #include "analyze/stat.h"
 
@@ -31,7 +32,7 @@ static bool any_timeline(const struct records *records)
 	size_t i;
 
 	for (i = 0; i < records->count; i++)
-		if (records->files[i].format == RECORD_TIMELINE)
+		if (records->files[i].format & RECORD_TIMELINE)
 			return true;
 	return false;
 }
@@ -52,7 +53,7 @@ static size_t choose_ranks(const struct records *records, struct rank_files *cho
 		for (i = seen = 0; i < records->count; i = end) {
 			for (end = i; end < records->count && records->files[end].rank == records->files[i].rank; end++)
 				;
-			if (timelines && records->files[i].format != RECORD_TIMELINE)
+			if (timelines && !(records->files[i].format & RECORD_TIMELINE))
 				continue;
 			if (pass && taken < take && seen * take >= taken * ranks)
 				chosen[taken++] = (struct rank_files){ records->files + i, end - i };
@@ -134,7 +135,7 @@ static int find_work(const struct records *records, const struct rank_files *ran
 	for (i = 0; i < 2 * rank->count && !ret; i++) {
 		const struct record_file *f = &rank->files[i % rank->count];
 
-		if (f->format == RECORD_MARKERS)
+		if (f->format & RECORD_MARKERS)
 			ret = read_work(records, f->path, steps, &work);
 	}
 	for (i = 0; i < steps->count && !ret; i++) {
@@ -219,6 +220,23 @@ static int read_rank(const struct records *records, const struct rank_files *fil
 	return ret;
 }
 
+/* A timeline of the whole job. Return: false = there is none; *ret: 0 or -ENOMEM */
+static bool feed_job(struct failslow *fs, const struct records *records, struct failslow_feed *out, int *ret)
+{
+	struct job_timeline *job = job_timeline_read(records);
+	long steps;
+
+	*ret = !job && errno == ENOMEM ? -ENOMEM : 0;
+	if (!job)
+		return *ret < 0;
+	*out = (struct failslow_feed){ .ranks = job_timeline_workers(job) };
+	steps = job_timeline_failslow(job, fs, &out->last_us);
+	out->steps = steps > 0 ? (size_t)steps : 0;
+	*ret = steps < 0 ? (int)steps : 0;
+	job_timeline_free(job);
+	return true;
+}
+
 int failslow_feed_records(struct failslow *fs, const struct records *records, struct failslow_feed *out)
 {
 	struct rank_steps ranks[MAX_RANKS] = { { 0 } };
@@ -227,6 +245,8 @@ int failslow_feed_records(struct failslow *fs, const struct records *records, st
 	size_t count = choose_ranks(records, chosen), i;
 	int ret = 0;
 
+	if (feed_job(fs, records, out, &ret))
+		return ret;
 	*out = (struct failslow_feed){ .ranks = count };
 	for (i = 0; i < count && !ret; i++)
 		ret = read_rank(records, &chosen[i], ranks, i);

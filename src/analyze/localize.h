@@ -94,6 +94,8 @@ int loc_rank_step(struct loc_rank *rank, const struct loc_step *step);
 int loc_rank_stage(struct loc_rank *rank, uint32_t step, enum loc_kind kind, double ms);
 int loc_rank_sum(struct loc_rank *rank, const struct loc_sum *sum);
 int loc_rank_op(struct loc_rank *rank, const struct loc_op *op);
+/* own time of a step, where the source itself tells it */
+void loc_rank_own(struct loc_rank *rank, uint32_t step, double ms);
 int loc_rank_done(struct loc_rank *rank);
 
 /** loc_rank_issued - the host began to issue calls up to this serial, though some may not have begun on the device */

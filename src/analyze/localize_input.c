@@ -4,6 +4,7 @@
  * without markers is judged by its always-on sums. A rank without a timeline has no steps and stays out.
  */
 #include "analyze/localize_input.h"
+#include "analyze/job_timeline.h"
 #include "analyze/rank_steps.h"
 #include "trace/markers.h"
 #include "wire/op_family.h"
@@ -197,7 +198,7 @@ static int feed_rank(struct feeding *f, const struct record_file *files, size_t 
 	if (!ret)
 		ret = feed_steps(f, &steps);
 	for (i = 0; i < count && !ret; i++) {
-		if (files[i].format != RECORD_MARKERS)
+		if (!(files[i].format & RECORD_MARKERS))
 			continue;
 		ret = feed_markers(f, files[i].path, true, &seen, false);
 		if (!ret && !seen)
@@ -213,7 +214,7 @@ static int feed_rank(struct feeding *f, const struct record_file *files, size_t 
 
 static bool has_timeline(const struct record_file *files, size_t count)
 {
-	return count && files[0].format == RECORD_TIMELINE;
+	return count && files[0].format & RECORD_TIMELINE;
 }
 
 /* All ranks with timelines, or all without: the latter's steps are numbered as the former's */
@@ -227,6 +228,8 @@ static int feed_ranks(struct feeding *f, bool with_timeline)
 		for (end = i; end < records->count && records->files[end].rank == records->files[i].rank; end++)
 			;
 		if (has_timeline(records->files + i, end - i) != with_timeline)
+			continue;
+		if (records->files[i].format & RECORD_JOB)
 			continue;
 		if (records->files[i].rank == EV_NO_RANK)
 			records_note(records, "%zu files without a rank left out, the first is %s", end - i,
@@ -248,10 +251,18 @@ int localize_feed(struct localize *loc, const struct records *records, const str
 		.key_count = ev_name(records->session, "count", 5),
 		.key_id = ev_name(records->session, "id", 2),
 	};
+	struct job_timeline *job;
 	int ret;
 
 	localize_world(loc, records->world_size);
-	ret = feed_ranks(&f, true);
+	job = job_timeline_read(records);
+	if (job)
+		ret = job_timeline_localize(job, loc);
+	else
+		ret = errno == ENOMEM ? -ENOMEM : 0;
+	job_timeline_free(job);
+	if (!ret)
+		ret = feed_ranks(&f, true);
 	if (!ret)
 		ret = feed_ranks(&f, false);
 	rank_steps_fini(&f.reference);

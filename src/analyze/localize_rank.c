@@ -113,6 +113,12 @@ int loc_rank_stage(struct loc_rank *r, uint32_t step, enum loc_kind kind, double
 	return 0;
 }
 
+void loc_rank_own(struct loc_rank *r, uint32_t step, double ms)
+{
+	if (step >= r->first_step && step - r->first_step < r->cells_count)
+		r->cells[step - r->first_step].own = (float)ms;
+}
+
 int loc_rank_sum(struct loc_rank *r, const struct loc_sum *sum)
 {
 	struct loc_group *group;

@@ -369,7 +369,7 @@ static int read_markers(struct rank_steps *out, const struct records *records, c
 	int ret = 0;
 
 	for (i = 0; i < count && !ret; i++)
-		if (files[i].format == RECORD_MARKERS)
+		if (files[i].format & RECORD_MARKERS)
 			ret = read_calls(&c, records, files[i].path, &out->last_ns);
 	keep_side(&c);
 	if (!ret)
@@ -425,7 +425,7 @@ int rank_steps_read(struct rank_steps *out, const struct records *records, const
 
 	*out = (struct rank_steps){ 0 };
 	for (i = 0; i < count && !ret; i++)
-		if (files[i].format == RECORD_TIMELINE)
+		if (files[i].format & RECORD_TIMELINE)
 			ret = read_file(&r, records, files[i].path);
 	if (!ret)
 		ret = finish(&r);

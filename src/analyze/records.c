@@ -4,6 +4,7 @@
  * that says run, host and rank.
  */
 #include "analyze/records.h"
+#include "trace/profile.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -58,6 +59,20 @@ int64_t records_wall_ns(const struct ev_reader *reader, const struct event *ev, 
 
 /* ---- one file ------------------------------------------------------------------------------------------------------- */
 
+/* What a reader's file holds; 0 = nothing for the diagnosis */
+static unsigned format_of(const struct ev_reader *reader)
+{
+	const char *format = reader->ops->format;
+
+	if (!strncmp(format, "timeline", 8))
+		return RECORD_TIMELINE;
+	if (!strcmp(format, "mspti-csv"))
+		return RECORD_MARKERS;
+	if (!strcmp(format, PROFILE_KINETO))
+		return RECORD_TIMELINE | RECORD_MARKERS;
+	return strcmp(format, PROFILE_JOB) ? 0 : RECORD_JOB;
+}
+
 static int add_file(struct records *records, const char *path, struct ev_reader *reader)
 {
 	const struct ev_origin *origin = &reader->origin;
@@ -72,7 +87,7 @@ static int add_file(struct records *records, const char *path, struct ev_reader 
 	more = &records->files[records->count];
 	*more = (struct record_file){
 		.path = strdup(path),
-		.format = strncmp(reader->ops->format, "timeline", 8) ? RECORD_MARKERS : RECORD_TIMELINE,
+		.format = format_of(reader),
 		.rank = origin->rank,
 		.run = origin->run,
 		.host = origin->host,
@@ -89,11 +104,6 @@ static int add_file(struct records *records, const char *path, struct ev_reader 
 	return 0;
 }
 
-static bool is_record(const struct ev_reader *reader)
-{
-	return !strncmp(reader->ops->format, "timeline", 8) || !strcmp(reader->ops->format, "mspti-csv");
-}
-
 /* @asked: the user named this very file, so that it must be readable */
 static int take_file(struct records *records, const char *path, bool asked, struct st_err *err)
 {
@@ -104,11 +114,12 @@ static int take_file(struct records *records, const char *path, bool asked, stru
 
 	if (!reader && asked)
 		return err_set(err, errno ? -errno : -EINVAL, "%s", why.text);
-	if (!reader || !is_record(reader)) {
+	if (!reader || !format_of(reader)) {
 		records->other++;
 		ev_close(reader);
 		if (asked)
-			return err_set(err, -EINVAL, "%s is neither a timeline nor a file of markers", path);
+			return err_set(err, -EINVAL,
+				       "%s is no timeline, no file of markers and no profile of a rank or job", path);
 		return 0;
 	}
 	ret = ev_next(reader, &ev, &why);
@@ -182,7 +193,7 @@ static int by_place(const void *a, const void *b)
 	if (x->rank != y->rank)
 		return (x->rank > y->rank) - (x->rank < y->rank);
 	if (x->format != y->format)
-		return (int)x->format - (int)y->format;
+		return (x->format > y->format) - (x->format < y->format);
 	if (x->segment != y->segment)
 		return (x->segment > y->segment) - (x->segment < y->segment);
 	return strcmp(x->path, y->path);

@@ -13,11 +13,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum record_format { RECORD_TIMELINE, RECORD_MARKERS };
+/** what a file holds; bits */
+#define RECORD_TIMELINE 1u /* steps and stages of a rank */
+#define RECORD_MARKERS 2u /* collectives of a rank, one by one */
+#define RECORD_JOB 4u /* steps, stages and collectives of all workers of a job */
 
 struct record_file {
 	char *path;
-	enum record_format format;
+	unsigned format; /* RECORD_... bits */
 	int32_t rank; /* EV_NO_RANK = unknown */
 	uint32_t run, host, ip; /* name ids, 0 = unknown */
 	uint32_t world_size; /* 0 = unknown */

@@ -303,7 +303,8 @@ static void meet(struct loc_rank **ranks, int64_t *ready, uint64_t *serial, unsi
 		if (!(mask & 1u << r))
 			continue;
 		ready[r] = last + MS;
-		loc_rank_op(ranks[r], &(struct loc_op){ group, OP, 1000, ++serial[r], begin[r], ready[r], 0, group >= 20 });
+		loc_rank_op(ranks[r],
+			    &(struct loc_op){ group, OP, 1000, ++serial[r], begin[r], ready[r], 0, group >= 20 });
 	}
 }
 
