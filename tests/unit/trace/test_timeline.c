@@ -349,7 +349,7 @@ static void what_is_none_of_ours(void **state)
 		{ "\x7f"
 		  "ELF0000",
 		  8, "7f 45 4c 46" },
-		{ "{\"IO_entries\": []}", 18, "none of the known formats" },
+		{ "{\"ProcMem\": []}", 15, "none of the known formats" },
 		{ "\x0a\x08\x08\x01\x10\x02\x18\x03\x42\x00", 10,
 		  "none of the known formats" }, /* OS events: field 8 is a text */
 	};
