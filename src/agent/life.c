@@ -11,6 +11,7 @@
 #include "agent/identity.h"
 #include "agent/io_thread.h"
 #include "agent/last.h"
+#include "agent/stack/pyframes.h"
 #include "agent/python/python.h"
 #include "agent/threads.h"
 #include "safe/clock.h"
@@ -308,6 +309,7 @@ void life_end(void)
 
 void agent_python_ends(void)
 {
+	pyframes_stop();
 	life_end();
 }
 

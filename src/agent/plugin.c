@@ -6,6 +6,7 @@
 #include "agent/budget.h"
 #include "agent/env.h"
 #include "agent/io_thread.h"
+#include "base/num.h"
 #include "safe/clock.h"
 #include "safe/siglog.h"
 
@@ -51,6 +52,14 @@ const char *plugin_args_get(const struct plugin_args *args, const char *key)
 			return args->value[i];
 	}
 	return NULL;
+}
+
+bool plugin_args_bool(const struct plugin_args *args, const char *key)
+{
+	const char *value = plugin_args_get(args, key);
+	bool yes;
+
+	return value && num_bool(value, &yes) == 0 && yes;
 }
 
 /* The step that runs, from 1: what start_step= names. */

@@ -42,6 +42,9 @@ struct plugin {
 /** plugin_args_get - value of a key, or NULL. */
 const char *plugin_args_get(const struct plugin_args *args, const char *key);
 
+/** plugin_args_bool - is a PARAM_BOOL given and on? */
+bool plugin_args_bool(const struct plugin_args *args, const char *key);
+
 /** agent_plugins - rows by id; NULL = not in this build. One row per file in agent/plugin/. */
 extern const struct plugin *const agent_plugins[PLUGIN_COUNT];
 

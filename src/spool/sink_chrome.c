@@ -240,6 +240,8 @@ static int mutex_put(struct sink *s, const struct sink_rec *rec)
 		put_number(&w, "failures", lock->repeats);
 	if (lock->result)
 		put_number(&w, "errno", lock->result);
+	if (lock->stack)
+		put_number(&w, "stack", lock->stack);
 	put_number(&w, "step", lock->head.step);
 	put_number(&w, "stage_id", lock->stage_id);
 	json_key(&w, "stage_type");

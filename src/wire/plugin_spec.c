@@ -75,6 +75,7 @@ static const struct param_spec mutex_params[] = {
 	{ "pid", PARAM_PID_LIST, NULL, NULL, "pid=<pid>", "trace target process" },
 	{ "min_us", PARAM_U64, "1", NULL, "min_us=<us>",
 	  "Keep only waits of at least this long (default: 1, 0 keeps all)" },
+	{ "stack", PARAM_BOOL, "0", NULL, "stack=1", "Store the native and Python stack of each wait that is kept" },
 	{ "aggregate", PARAM_BOOL, "1", NULL, "aggregate=0", "Keep one file per rank (default: folded into one file)" },
 	{ .type = PARAM_END },
 };

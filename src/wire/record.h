@@ -244,7 +244,7 @@ struct rec_lock {
 	uint16_t call; /* enum lock_call */
 	uint16_t stage; /* enum stage_type */
 	uint32_t repeats; /* not 0: so many failures in a row, the last one at the end */
-	uint32_t reserved;
+	uint32_t stack; /* id of rec_stack, 0 = none */
 };
 
 enum gil_what { GIL_HOLD, GIL_WAIT, GIL_FORCED };

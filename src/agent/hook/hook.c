@@ -3,6 +3,7 @@
 #include "agent/hook/hook.h"
 
 #include "agent/hook/got.h"
+#include "agent/stack/stack.h"
 #include "agent/threads.h"
 #include "safe/clock.h"
 #include "safe/siglog.h"
@@ -217,6 +218,7 @@ static void hook_run(void)
 		if (!plugins && asked == atomic_load_explicit(&wish.asked, memory_order_acquire))
 			break;
 		call_ticks(plugins);
+		stack_refresh(now);
 		thread_sleep(THREAD_HOOK, POLL_NS);
 	}
 }

@@ -7,6 +7,7 @@
 #include "agent/hook/gil.h"
 #include "agent/hook/hook.h"
 #include "agent/plugin.h"
+#include "agent/stack/stack.h"
 #include "safe/clock.h"
 #include "wire/record.h"
 
@@ -20,10 +21,20 @@
 #define SPIN_KEPT_NS 1000000000u
 
 static _Atomic uint64_t min_ns; /* 0 = all calls are stored */
+static _Atomic bool stacks; /* stack=1 */
 static uint64_t base[LOCK_CALL_COUNT]; /* counts when it was switched on */
 static bool running;
 static _Atomic uint64_t timed; /* calls that took clock reads; the others cost a thirtieth (bench/bench_hooks.py) */
 #define FREE_PER_TIMED 30
+#define TIMED_PER_STACK 8 /* a stack costs as much as so many calls that are timed and stored */
+
+static uint32_t stack_of_caller(void)
+{
+	if (!atomic_load_explicit(&stacks, memory_order_relaxed))
+		return 0;
+	atomic_fetch_add_explicit(&timed, TIMED_PER_STACK, memory_order_relaxed);
+	return stack_here(true);
+}
 
 static void put_times(enum lock_call call, uint64_t begin_ns, uint64_t end_ns, const volatile void *lock,
 		      uint32_t owner, int result, const void *caller, uint32_t repeats)
@@ -42,6 +53,7 @@ static void put_times(enum lock_call call, uint64_t begin_ns, uint64_t end_ns, c
 		.stage_id = atomic_load_explicit(&head->stage_id, memory_order_relaxed),
 		.call = (uint16_t)call,
 		.repeats = repeats,
+		.stack = stack_of_caller(),
 		.stage = (uint16_t)atomic_load_explicit(&head->stage, memory_order_relaxed),
 	};
 
@@ -427,6 +439,13 @@ static int mutex_start(const struct plugin_args *args, struct st_err *err)
 	int ret;
 
 	atomic_store(&min_ns, (min_us ? strtoull(min_us, NULL, 10) : 1) * 1000);
+	atomic_store(&stacks, false);
+	if (plugin_args_bool(args, "stack")) {
+		ret = stack_start(true, err);
+		if (ret < 0)
+			return ret;
+		atomic_store(&stacks, true);
+	}
 	if (was_on)
 		return 0;
 	ret = hook_switch(ON_MUTEX, true, NULL, clock_mono_ns() + HOOK_WAIT_NS, err);
@@ -469,7 +488,16 @@ static uint64_t costly_calls(void)
 static int mutex_back_off(unsigned int level, char *what, size_t room)
 {
 	static const uint32_t min_us[] = { 10, 100, 1000 };
+	static unsigned int without_stacks; /* the level that did without them */
 
+	if (level == 1)
+		without_stacks = atomic_load(&stacks) ? 1 : 0;
+	if (level == without_stacks) {
+		atomic_store(&stacks, false);
+		snprintf(what, room, "no stacks are taken now");
+		return 0;
+	}
+	level -= without_stacks;
 	if (level > sizeof(min_us) / sizeof(min_us[0]))
 		return -ERANGE;
 	if (atomic_load(&min_ns) < min_us[level - 1] * 1000u)

@@ -48,4 +48,72 @@
 
 #define PY_TPFLAGS_DEFAULT (1u << 18)
 
+/* --- frames (pyframes.c): offsets in bytes on 64 bit, the same in all patch releases of a version ---------------------- */
+
+#define PY_OBJECT_TYPE_OFF 8 /* PyObject.ob_type */
+#define PY_BYTES_SIZE_OFF 16 /* PyVarObject.ob_size */
+#define PY_BYTES_DATA_OFF 32 /* PyBytesObject.ob_sval */
+#define PY_STR_LENGTH_OFF 16 /* PyASCIIObject.length, in characters */
+#define PY_STR_STATE_OFF 32 /* PyASCIIObject.state */
+#define PY_STR_KIND(state) ((state) >> 2 & 7) /* bytes of a character: 1, 2, 4 */
+#define PY_STR_COMPACT(state) ((state) >> 5 & 1)
+#define PY_STR_ASCII(state) ((state) >> 6 & 1)
+#define PY_TSTATE_NEXT_OFF 8
+#define PY_FRAME_OF_C_STACK 3 /* FRAME_OWNED_BY_CSTACK, 3.12+: stands for a C function that called Python code */
+#define PY_GIL_HOLDER_OFF 8 /* struct _gil_runtime_state, 3.12+ */
+#define PY_GIL_LOCKED_OFF 16
+
+/** struct py_frame_layout - where a version keeps what; 0 in an offset that cannot be 0: it has no such field */
+struct py_frame_layout {
+	unsigned short thread_frame; /* PyThreadState.frame, .current_frame, or .cframe */
+	unsigned short cframe_frame; /* behind .cframe: _PyCFrame.current_frame */
+	unsigned short thread_handle; /* PyThreadState.thread_id */
+	unsigned short thread_native; /* PyThreadState.native_thread_id; 0 = none */
+	unsigned short threads_head; /* PyInterpreterState: first thread */
+	unsigned short gil; /* PyInterpreterState.ceval.gil; 0 = _PyThreadState_UncheckedGet tells */
+	unsigned char has_cframe;
+	unsigned char frame_code, frame_back, frame_at; /* f_lasti, prev_instr or instr_ptr */
+	unsigned char frame_entry; /* _PyInterpreterFrame.is_entry; 0 = none */
+	unsigned char frame_owner; /* 0 = none */
+	unsigned char code_name, code_file, code_first_line, code_lines;
+	unsigned char code_start; /* co_code_adaptive: .frame_at is a pointer behind it; 0 = an index */
+	unsigned char index_bytes; /* what .frame_at counts */
+	unsigned char str_ascii, str_other; /* from a str to its characters */
+};
+
+/* by minor version; 3.13 says the same of itself at the head of _PyRuntime (Py_DebugOffsets) */
+#define PY_FRAME_LAYOUTS                                                                                              \
+	[8] = { 24, 0, 176, 0, 8, 0, 0, 32, 24, 104, 0, 0, 112, 104, 40, 120, 0, 1, 48, 72 }, [9] = { 24,  0,	176,  \
+												      0,   8,	0,    \
+												      0,   32,	24,   \
+												      104, 0,	0,    \
+												      112, 104, 40,   \
+												      120, 0,	1,    \
+												      48,  72 },      \
+	[10] = { 24, 0, 176, 0, 8, 0, 0, 32, 24, 96, 0, 0, 112, 104, 40, 120, 0, 2, 48, 72 }, [11] = { 56,  8,	 152, \
+												       160, 16,	 0,   \
+												       1,   32,	 48,  \
+												       56,  68,	 69,  \
+												       128, 112, 72,  \
+												       136, 184, 0,   \
+												       48,  72 },     \
+	[12] = { 56, 0, 136, 144, 72, 384, 1, 0, 8, 56, 0, 70, 128, 112, 68, 136, 192, 0, 40, 56 },                   \
+	[13] = { 72, 0, 152, 160, 7344, 16, 0, 0, 8, 56, 0, 70, 128, 112, 68, 136, 200, 0, 40, 56 }
+
+/* words of Py_DebugOffsets, 3.13: which offset it tells */
+#define PY_OWN_THREADS_HEAD 9
+#define PY_OWN_GIL 14
+#define PY_OWN_CURRENT_FRAME 23
+#define PY_OWN_THREAD_ID 24
+#define PY_OWN_NATIVE_THREAD_ID 25
+#define PY_OWN_PREVIOUS 29
+#define PY_OWN_EXECUTABLE 30
+#define PY_OWN_INSTR_PTR 31
+#define PY_OWN_OWNER 33
+#define PY_OWN_FILENAME 35
+#define PY_OWN_QUALNAME 37
+#define PY_OWN_LINETABLE 38
+#define PY_OWN_FIRSTLINENO 39
+#define PY_OWN_CODE_ADAPTIVE 43
+
 #endif

@@ -2,7 +2,7 @@
 /*
  * CPython's C API as the agent uses it: one table of names, looked up at run time, so that one build serves 3.8 to 3.13,
  * shared or static. Nothing is linked and Python.h is not needed. compat_python.h holds what differs between versions.
- * Used by the files of this folder only.
+ * Used by the files of this folder, and by agent/stack/pyframes.c for the names alone.
  */
 #ifndef AGENT_PYTHON_PYTHON_API_H
 #define AGENT_PYTHON_PYTHON_API_H

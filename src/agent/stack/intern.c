@@ -17,7 +17,15 @@ struct slot {
 	_Atomic uint32_t told;
 };
 
+#define NAMES 16384u
+
+struct name {
+	_Atomic uint64_t hash; /* 0 = free */
+	_Atomic uint32_t told;
+};
+
 static struct table {
+	struct name name[INTERN_KINDS][NAMES];
 	_Atomic uint32_t stacks;
 	_Atomic uint32_t words; /* given out; 0 is nobody's */
 	_Atomic uint64_t full;
@@ -132,6 +140,48 @@ uint32_t intern_get(uint32_t id, struct stack *stack)
 	stack->flags = (uint32_t)(t->word[at] >> 32);
 	memcpy(stack->frame, &t->word[at + 1], stack->count * sizeof(stack->frame[0]));
 	return stack->count;
+}
+
+uint32_t intern_name(enum intern_kind kind, uint64_t hash, bool *fresh)
+{
+	struct table *t = atomic_load_explicit(&table, memory_order_acquire);
+	uint32_t i;
+
+	*fresh = false;
+	hash |= 1;
+	for (i = 0; t && i < PROBES; i++) {
+		uint32_t index = ((uint32_t)(hash >> 32) + i) % NAMES;
+		struct name *name = &t->name[kind][index];
+		uint64_t held = 0;
+
+		if (atomic_compare_exchange_strong_explicit(&name->hash, &held, hash, memory_order_relaxed,
+							    memory_order_relaxed) ||
+		    held == hash) {
+			*fresh = !atomic_load_explicit(&name->told, memory_order_relaxed);
+			return index + 1;
+		}
+	}
+	return 0;
+}
+
+void intern_name_told(enum intern_kind kind, uint32_t id)
+{
+	struct table *t = atomic_load_explicit(&table, memory_order_acquire);
+
+	if (t && id && id <= NAMES)
+		atomic_store_explicit(&t->name[kind][id - 1].told, 1, memory_order_relaxed);
+}
+
+bool intern_name_is_told(enum intern_kind kind, uint32_t id)
+{
+	struct table *t = atomic_load_explicit(&table, memory_order_acquire);
+
+	return t && id && id <= NAMES && atomic_load_explicit(&t->name[kind][id - 1].told, memory_order_relaxed);
+}
+
+uint64_t intern_mark(void)
+{
+	return (uintptr_t)atomic_load_explicit(&table, memory_order_acquire);
 }
 
 void intern_counts(uint32_t *stacks, uint64_t *full)

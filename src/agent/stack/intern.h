@@ -28,6 +28,22 @@ void intern_told(uint32_t id);
 /** intern_get - Context: any. Return: frames, 0 = none. */
 uint32_t intern_get(uint32_t id, struct stack *stack);
 
+/** enum intern_kind - what else has ids that forked children share */
+enum intern_kind { INTERN_MODULE, INTERN_CODE, INTERN_KINDS };
+
+/**
+ * intern_name - id of whatever has this hash, which must say all that makes it differ from others
+ * @fresh: as in intern_find(); then intern_name_told()
+ *
+ * Context: hook. Return: id from 1, 0 = the table is full.
+ */
+uint32_t intern_name(enum intern_kind kind, uint64_t hash, bool *fresh);
+void intern_name_told(enum intern_kind kind, uint32_t id);
+bool intern_name_is_told(enum intern_kind kind, uint32_t id);
+
+/** intern_mark - a number that stands for the table: ids of another one mean nothing. Context: hook. */
+uint64_t intern_mark(void);
+
 /** intern_counts - Context: any. */
 void intern_counts(uint32_t *stacks, uint64_t *full);
 

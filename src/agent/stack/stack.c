@@ -3,34 +3,19 @@
 #include "agent/stack/stack.h"
 
 #include "agent/hook/hook.h"
+#include "agent/stack/pyframes.h"
 #include "agent/stack/intern.h"
 
-#include <dlfcn.h>
+#include "agent/stack/walk.h"
+
 #include <errno.h>
 #include <string.h>
 
-/* libgcc's unwinder, found at run time. */
-struct _Unwind_Context;
-static struct {
-	int (*backtrace)(int (*step)(struct _Unwind_Context *, void *), void *);
-	uintptr_t (*ip)(struct _Unwind_Context *);
-} gcc;
-
-static _Atomic bool ready;
-
-static int load_gcc(void)
-{
-	void *lib = dlopen ? dlopen("libgcc_s.so.1", RTLD_LAZY) : NULL; /* kept for ever */
-
-	if (!lib)
-		return -ENOENT;
-	*(void **)&gcc.ip = dlsym(lib, "_Unwind_GetIP");
-	*(void **)&gcc.backtrace = dlsym(lib, "_Unwind_Backtrace");
-	return gcc.ip && gcc.backtrace ? 0 : -ENOENT;
-}
+static _Atomic bool ready, python_wanted;
 
 int stack_start(bool python, struct st_err *err)
 {
+	const char *why = NULL;
 	struct stack warm;
 	int ret;
 
@@ -38,40 +23,114 @@ int stack_start(bool python, struct st_err *err)
 	ret = intern_start(agent.pool.head);
 	if (ret < 0)
 		return err_set(err, ret, "no memory for the table of stacks");
-	if (!atomic_load_explicit(&ready, memory_order_relaxed)) {
-		if (load_gcc() < 0)
-			err_set(err, 0, "no stacks: libgcc_s.so.1 cannot be loaded");
-		else
-			atomic_store_explicit(&ready, true, memory_order_release);
-	}
-	if (python && !err->text[0])
-		err_set(err, 0, "native frames only");
-	stack_capture(&warm, python); /* its first use may load and allocate */
+	modules_start(false);
+	if (python)
+		why = pyframes_start();
+	if (why)
+		err_set(err, 0, "stacks are of native frames only: %s", why);
+	if (python)
+		atomic_store_explicit(&python_wanted, true, memory_order_relaxed);
+	atomic_store_explicit(&ready, true, memory_order_release);
+	stack_capture(&warm, python); /* pages, and rules of what leads here */
 	return 0;
 }
 
-static int gcc_step(struct _Unwind_Context *context, void *arg)
+void stack_refresh(uint64_t generation)
 {
-	struct stack *stack = arg;
-	uintptr_t pc = gcc.ip(context);
-
-	if (!pc)
-		return 5; /* _URC_END_OF_STACK */
-	if (stack->count == STACK_FRAMES_MAX) {
-		stack->flags |= STACK_CUT;
-		return 5;
-	}
-	stack->frame[stack->count++] = pc - 1;
-	return 0;
+	if (!atomic_load_explicit(&ready, memory_order_acquire))
+		return;
+	modules_refresh(generation);
+	if (atomic_load_explicit(&python_wanted, memory_order_relaxed))
+		pyframes_start();
 }
 
-uint32_t stack_capture(struct stack *stack, bool python)
+/* What joins the two kinds of frames. */
+struct joint {
+	struct stack *stack;
+	struct pyframes_walk python;
+	bool has_python;
+	bool below_loop; /* outside of the innermost run of the interpreter loop */
+	const void *interpreter; /* begin of its object, once seen */
+	bool full;
+};
+
+static uint64_t native_frame(const struct unwind *u)
 {
+	uintptr_t pc = unwind_pc(u);
+
+	if (!u->module || !u->module->id || (pc - u->module->bias) >> FRAME_OFFSET_BITS)
+		return (uint64_t)pc & ~(3ull << 62);
+	return FRAME_NATIVE_AT(u->module->id, pc - u->module->bias);
+}
+
+static void add(struct joint *j, uint64_t frame)
+{
+	if (j->stack->count < STACK_FRAMES_MAX)
+		j->stack->frame[j->stack->count++] = frame;
+	else
+		j->full = true;
+}
+
+/* The Python frames that one native frame of the interpreter loop stands for; @all: those that are left. */
+static bool add_python(struct joint *j, bool all)
+{
+	bool entry = false, any = false;
+	uint64_t frame;
+
+	while (j->has_python && !j->full && (all || !entry)) {
+		j->has_python = pyframes_next(&j->python, &frame, &entry);
+		if (!j->has_python)
+			break;
+		add(j, frame);
+		any = true;
+	}
+	return any;
+}
+
+/* The interpreter's own frames tell nothing once its Python frames are there: but the innermost ones do, up to the loop. */
+static void add_native(struct joint *j, const struct unwind *u)
+{
+	if (j->has_python && pyframes_in_loop(unwind_pc(u)) && add_python(j, false)) {
+		j->below_loop = true;
+		j->interpreter = u->module ? (const void *)u->module->begin : NULL;
+		return;
+	}
+	if (j->below_loop && u->module && (const void *)u->module->begin == j->interpreter)
+		return;
+	add(j, native_frame(u));
+}
+
+void stack_walk(struct unwind *u, struct pyframes_walk *python, struct stack *stack)
+{
+	struct joint j = { .stack = stack, .has_python = python != NULL };
+	bool outside = false; /* of this library */
+
+	if (python)
+		j.python = *python;
+	stack->count = 0;
+	do {
+		unwind_module(u);
+		outside |= !module_own(u->regs.pc);
+		if (outside)
+			add_native(&j, u);
+	} while (!j.full && unwind_step(u));
+	add_python(&j, true);
+	stack->flags = (u->cut || j.full ? STACK_CUT : 0) | (u->guessed ? STACK_GUESSED : 0);
+}
+
+__attribute__((noinline)) uint32_t stack_capture(struct stack *stack, bool python)
+{
+	struct pyframes_walk frames;
 	int saved = errno;
+	struct unwind u;
 
 	stack->count = stack->flags = 0;
-	if (atomic_load_explicit(&ready, memory_order_acquire))
-		gcc.backtrace(gcc_step, stack);
+	if (atomic_load_explicit(&ready, memory_order_acquire)) {
+		unwind_here(&u);
+		unwind_module(&u);
+		if (unwind_step(&u)) /* this frame is ours */
+			stack_walk(&u, python && pyframes_begin(&frames) ? &frames : NULL, stack);
+	}
 	errno = saved;
 	return stack->count;
 }
@@ -120,8 +179,8 @@ uint32_t stack_get(uint32_t id, struct stack *stack)
 
 void stack_status(struct stack_status *status)
 {
-	*status = (struct stack_status){ .room = INTERN_SLOTS, .unwinder = "", .python = "" };
+	*status = (struct stack_status){ .room = INTERN_SLOTS, .unwinder = "" };
 	intern_counts(&status->stacks, &status->full);
 	if (atomic_load_explicit(&ready, memory_order_acquire))
-		status->unwinder = "libgcc";
+		status->unwinder = modules_direct() ? "tables" : "tables, from a list";
 }

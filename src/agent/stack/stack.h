@@ -32,6 +32,14 @@ struct stack {
 int stack_start(bool python, struct st_err *err);
 
 /**
+ * stack_refresh - objects or an interpreter may have come
+ * @generation: of got_generation()
+ *
+ * Context: systrace/hook, every 50 ms while hooks are in.
+ */
+void stack_refresh(uint64_t generation);
+
+/**
  * stack_capture - the calling thread's stack
  * @python: interleave Python frames, in place of the interpreter's own
  *
@@ -58,8 +66,7 @@ uint32_t stack_get(uint32_t id, struct stack *stack);
 struct stack_status {
 	uint32_t stacks, room; /* kept; how many can be */
 	uint64_t full; /* captures that got no id because the table was full */
-	const char *unwinder; /* "tables", "libgcc", "" = not started */
-	const char *python; /* "" = Python frames can be had, else why not */
+	const char *unwinder; /* "tables", "tables, from a list" (old glibc), "" = not started */
 };
 void stack_status(struct stack_status *status);
 
