@@ -4,6 +4,7 @@
  * accused has above the median of its peers in the same steps.
  */
 #include "analyze/evidence.h"
+#include "analyze/layers.h"
 #include "analyze/localize_impl.h"
 #include "analyze/stat.h"
 #include "wire/record.h"
@@ -32,18 +33,35 @@ static const struct source {
 
 #define SOURCES (sizeof(sources) / sizeof(sources[0]))
 
-/* What to switch on where nothing recorded explains it */
-static const char *const next_line[LOC_KINDS] = {
-	[LOC_COMPUTE] = "sysTrace_cli enable CPU duration=10",
-	[LOC_LAUNCH] = "sysTrace_cli enable GIL duration=10",
-	[LOC_COMM] = "sysTrace_cli enable MSPTI event=marker duration=10",
-	[LOC_DATALOADER] = "sysTrace_cli enable IO duration=10",
-	[LOC_CKPT] = "sysTrace_cli enable IO duration=10",
+/** struct layer_source - a layer that is recorded on command, and how it is switched on */
+static const struct layer_source {
+	const char *name;
+	bool alone; /* waiting of this kind is a loss by itself: peers need not be recorded to tell */
+	const char *next;
+} layer_sources[LAYERS] = {
+	[LAYER_FILE_IO] = { "file I/O", true, "sysTrace_cli enable IO duration=10" },
+	[LAYER_SOCKET_IO] = { "network I/O", false, "sysTrace_cli enable IO duration=10" },
+	[LAYER_GIL] = { "waiting for the interpreter lock", true, "sysTrace_cli enable GIL duration=10" },
+	[LAYER_LOCK] = { "waiting for locks", false, "sysTrace_cli enable Mutex duration=10" },
+	[LAYER_CPU] = { "no CPU", true, "sysTrace_cli enable CPU duration=10" },
+};
+
+#define NO_LAYER LAYERS
+
+/* What to switch on where nothing recorded explains it: the first of these that was not */
+static const enum layer next_layers[LOC_KINDS][4] = {
+	[LOC_COMPUTE] = { LAYER_CPU, LAYER_GIL, LAYER_LOCK, LAYER_FILE_IO },
+	[LOC_LAUNCH] = { LAYER_GIL, LAYER_CPU, LAYER_LOCK, NO_LAYER },
+	[LOC_DATALOADER] = { LAYER_FILE_IO, LAYER_CPU, LAYER_GIL, LAYER_LOCK },
+	[LOC_CKPT] = { LAYER_FILE_IO, LAYER_CPU, LAYER_GIL, NO_LAYER },
+	[LOC_COMM] = { NO_LAYER, NO_LAYER, NO_LAYER, NO_LAYER },
+	[LOC_HANG] = { NO_LAYER, NO_LAYER, NO_LAYER, NO_LAYER },
 };
 
 /** struct sums - ms per step of each source; NAN = the rank recorded no such stage */
 struct sums {
 	double ms[SOURCES];
+	struct layer_sum layers[LAYERS]; /* ms: per step of what was recorded */
 };
 
 static void add_event(const struct ev_reader *reader, const struct event *ev, uint32_t key_kind, int64_t from_ns,
@@ -61,19 +79,14 @@ static void add_event(const struct ev_reader *reader, const struct event *ev, ui
 			sums->ms[i] = (isnan(sums->ms[i]) ? 0 : sums->ms[i]) + (double)ev->dur_ns / 1e6;
 }
 
-/* All timelines of a rank within the finding's steps, as that rank's own clock tells them */
-static void measure(const struct localize *loc, const struct loc_finding *f, const struct records *records,
-		    int32_t rank, struct sums *sums)
+/* The stages in all timelines of a rank, ms per step */
+static void measure_stages(const struct loc_finding *f, const struct records *records, int32_t rank, int64_t from_ns,
+			   int64_t to_ns, struct sums *sums)
 {
-	const struct loc_rank *r = loc_rank_by_number(loc, rank);
-	const struct loc_cell *from = r ? loc_cell_at(r, f->onset_step) : NULL;
-	const struct loc_cell *to = r ? loc_cell_at(r, f->last_step) : NULL;
 	uint32_t key_kind = ev_name(records->session, "kind", 4);
 	size_t i, k;
 
-	for (i = 0; i < SOURCES; i++)
-		sums->ms[i] = NAN;
-	for (i = 0; from && to && i < records->count; i++) {
+	for (i = 0; i < records->count; i++) {
 		const struct record_file *file = &records->files[i];
 		struct ev_reader *reader;
 		struct event ev;
@@ -82,12 +95,50 @@ static void measure(const struct localize *loc, const struct loc_finding *f, con
 			continue;
 		reader = ev_open(records->session, file->path, NULL);
 		while (reader && ev_next(reader, &ev, NULL) > 0)
-			add_event(reader, &ev, key_kind, from->begin_ns, to->begin_ns + (int64_t)((double)to->ms * 1e6),
-				  sums);
+			add_event(reader, &ev, key_kind, from_ns, to_ns, sums);
 		ev_close(reader);
 	}
 	for (k = 0; k < SOURCES; k++)
 		sums->ms[k] /= f->last_step - f->onset_step + 1;
+}
+
+/* Layers are recorded for a while only: what counts is the time per step of what was recorded, one step at least */
+static void measure_layers(const struct localize *loc, const struct loc_finding *f, const struct records *records,
+			   int32_t rank, int64_t from_ns, int64_t to_ns, struct sums *sums)
+{
+	const int64_t step_ns = (int64_t)((f->share > 0 ? f->lost_ms / f->share : loc->step_ms) * 1e6);
+	size_t i;
+
+	/* a fault that lasts may be recorded after the last step that was judged */
+	if (f->last_step + 2 >= loc->first + loc->steps)
+		to_ns = INT64_MAX;
+	layers_sum(records, rank, from_ns, to_ns, f->kind == LOC_DATALOADER, sums->layers);
+	for (i = 0; i < LAYERS; i++) {
+		int64_t covered = sums->layers[i].end_ns - sums->layers[i].begin_ns;
+
+		if (!isnan(sums->layers[i].ms) && step_ns > 0)
+			sums->layers[i].ms /= covered > step_ns ? (double)covered / (double)step_ns : 1;
+	}
+}
+
+/* Within the finding's steps, as that rank's own clock tells them */
+static void measure(const struct localize *loc, const struct loc_finding *f, const struct records *records,
+		    int32_t rank, struct sums *sums)
+{
+	const struct loc_rank *r = loc_rank_by_number(loc, rank);
+	const struct loc_cell *from = r ? loc_cell_at(r, f->onset_step) : NULL;
+	const struct loc_cell *to = r ? loc_cell_at(r, f->last_step) : NULL;
+	int64_t end_ns = to ? to->begin_ns + (int64_t)((double)to->ms * 1e6) : 0;
+	size_t i;
+
+	for (i = 0; i < SOURCES; i++)
+		sums->ms[i] = NAN;
+	for (i = 0; i < LAYERS; i++)
+		sums->layers[i] = (struct layer_sum){ .ms = NAN };
+	if (!from || !to)
+		return;
+	measure_stages(f, records, rank, from->begin_ns, end_ns, sums);
+	measure_layers(loc, f, records, rank, from->begin_ns, end_ns, sums);
 }
 
 static bool is_accused(const struct loc_result *result, int32_t rank)
@@ -116,26 +167,60 @@ static size_t choose_peers(const struct localize *loc, const struct loc_result *
 	return used;
 }
 
+static void put_source(struct loc_finding *f, const char *name, double more, bool cause, const struct layer_sum *layer)
+{
+	struct loc_source *source = &f->sources[f->sources_count];
+
+	if (isnan(more) || !(f->lost_ms > 0) || more < WORTH_SAYING * f->lost_ms || f->sources_count == LOC_SOURCES)
+		return;
+	*source = (struct loc_source){ .name = name, .ms = more, .share = fmin(1, more / f->lost_ms) };
+	if (layer && layer->detail && layer->detail_ms > 0)
+		source->detail = layer->detail;
+	f->sources_count++;
+	if (cause && more >= MOST * f->lost_ms && (!f->cause || more > f->cause_ms)) {
+		f->cause = name;
+		f->cause_ms = more;
+		f->cause_detail = source->detail;
+	}
+}
+
 static void weigh(struct loc_finding *f, const struct sums *own, const struct sums *peers, size_t count)
 {
 	double values[PEERS_MAX];
 	size_t i, k, known;
 
 	for (i = 0; i < SOURCES; i++) {
-		double more;
-
 		for (k = known = 0; k < count; k++)
 			if (!isnan(peers[k].ms[i]))
 				values[known++] = peers[k].ms[i];
 		/* a rank that collected garbage where no peer did has all of it more */
-		more = own->ms[i] - (known ? stat_median(values, known) : sources[i].cause ? 0 : NAN);
-		if (isnan(more) || !(f->lost_ms > 0) || more < WORTH_SAYING * f->lost_ms)
-			continue;
-		f->sources[f->sources_count++] =
-			(struct loc_source){ sources[i].name, more, fmin(1, more / f->lost_ms) };
-		if (sources[i].cause && more >= MOST * f->lost_ms)
-			f->cause = sources[i].name;
+		put_source(f, sources[i].name,
+			   own->ms[i] - (known		    ? stat_median(values, known)
+					 : sources[i].cause ? 0
+							    : NAN),
+			   sources[i].cause, NULL);
 	}
+	for (i = 0; i < LAYERS; i++) {
+		for (k = known = 0; k < count; k++)
+			if (!isnan(peers[k].layers[i].ms))
+				values[known++] = peers[k].layers[i].ms;
+		put_source(f, layer_sources[i].name,
+			   own->layers[i].ms - (known			 ? stat_median(values, known)
+						: layer_sources[i].alone ? 0
+									 : NAN),
+			   true, &own->layers[i]);
+	}
+}
+
+/* The first layer of the kind that was not recorded; NULL = all were */
+static const char *next_of(const struct loc_finding *f, const struct sums *own)
+{
+	size_t i;
+
+	for (i = 0; i < 4 && next_layers[f->kind][i] != NO_LAYER; i++)
+		if (isnan(own->layers[next_layers[f->kind][i]].ms))
+			return layer_sources[next_layers[f->kind][i]].next;
+	return f->kind == LOC_COMM ? "sysTrace_cli enable MSPTI event=marker duration=10" : NULL;
 }
 
 static int by_share(const void *a, const void *b)
@@ -154,15 +239,20 @@ int evidence_find(struct localize *loc, const struct loc_result *result, const s
 		struct sums own, sums[PEERS_MAX];
 		int32_t peers[PEERS_MAX];
 
-		f->next = next_line[f->kind];
-		if (i >= FINDINGS_MAX || (f->kind != LOC_COMPUTE && f->kind != LOC_LAUNCH))
+		if (f->kind == LOC_HANG)
 			continue;
-		count = choose_peers(loc, result, f, peers);
-		measure(loc, f, records, f->rank, &own);
-		for (k = 0; k < count; k++)
-			measure(loc, f, records, peers[k], &sums[k]);
-		weigh(f, &own, sums, count);
-		qsort(f->sources, f->sources_count, sizeof(f->sources[0]), by_share);
+		f->judged = true;
+		for (k = 0; k < LAYERS; k++)
+			own.layers[k].ms = NAN;
+		if (i < FINDINGS_MAX && f->kind != LOC_COMM) {
+			count = choose_peers(loc, result, f, peers);
+			measure(loc, f, records, f->rank, &own);
+			for (k = 0; k < count; k++)
+				measure(loc, f, records, peers[k], &sums[k]);
+			weigh(f, &own, sums, count);
+			qsort(f->sources, f->sources_count, sizeof(f->sources[0]), by_share);
+		}
+		f->next = next_of(f, &own);
 	}
 	return 0;
 }

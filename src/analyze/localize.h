@@ -103,12 +103,13 @@ void loc_rank_issued(struct loc_rank *rank, uint64_t serial);
 
 /** struct loc_source - what another layer recorded of a rank beyond its peers */
 struct loc_source {
-	const char *name; /* literal: gc, forward, ... */
+	const char *name; /* literal: gc, forward, file I/O, ... */
+	uint32_t detail; /* name id: file, peer, thread or function that has most of it; 0 = none */
 	double ms; /* per step, more than the peers */
 	double share; /* of the lost time */
 };
 
-#define LOC_SOURCES 8
+#define LOC_SOURCES 12
 
 /** struct loc_finding - one rank that is to blame */
 struct loc_finding {
@@ -130,8 +131,12 @@ struct loc_finding {
 	uint32_t kpi; /* name id of the observation point (documented localiser), 0 = told by kind and op */
 	struct loc_source sources[LOC_SOURCES]; /* evidence_find(): largest share first */
 	size_t sources_count;
+	bool judged; /* evidence was looked for */
 	const char *cause; /* literal: a source that explains most of it; NULL = cannot tell */
-	const char *next; /* literal: the command that would record more, NULL = not asked for */
+	double cause_ms; /* per step */
+	uint32_t cause_detail; /* name id, as of the source */
+	const char *
+		next; /* literal: the command that would record more, NULL = all layers that could tell were recorded */
 	bool in_time; /* found in the rank's own history, not by comparison */
 };
 

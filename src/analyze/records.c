@@ -70,24 +70,38 @@ static unsigned format_of(const struct ev_reader *reader)
 		return RECORD_MARKERS;
 	if (!strcmp(format, PROFILE_KINETO))
 		return RECORD_TIMELINE | RECORD_MARKERS;
-	return strcmp(format, PROFILE_JOB) ? 0 : RECORD_JOB;
+	if (!strcmp(format, PROFILE_JOB))
+		return RECORD_JOB;
+	return !strncmp(format, "io-", 3) || !strncmp(format, "gil", 3) || !strncmp(format, "mutex", 5) ? RECORD_LAYER
+													: 0;
+}
+
+static struct record_file *one_more(struct record_file **files, size_t *count)
+{
+	struct record_file *more = *files;
+
+	if (!(*count & (*count - 1))) {
+		more = reallocarray(more, *count ? 2 * *count : 1, sizeof(*more));
+		if (!more)
+			return NULL;
+		*files = more;
+	}
+	return &more[*count];
 }
 
 static int add_file(struct records *records, const char *path, struct ev_reader *reader)
 {
 	const struct ev_origin *origin = &reader->origin;
-	struct record_file *more;
+	unsigned format = format_of(reader);
+	bool layer = format & RECORD_LAYER;
+	struct record_file *file = layer ? one_more(&records->layers, &records->layers_count)
+					 : one_more(&records->files, &records->count);
 
-	if (!(records->count & (records->count - 1))) {
-		more = reallocarray(records->files, records->count ? 2 * records->count : 1, sizeof(*more));
-		if (!more)
-			return -ENOMEM;
-		records->files = more;
-	}
-	more = &records->files[records->count];
-	*more = (struct record_file){
+	if (!file)
+		return -ENOMEM;
+	*file = (struct record_file){
 		.path = strdup(path),
-		.format = format_of(reader),
+		.format = format,
 		.rank = origin->rank,
 		.run = origin->run,
 		.host = origin->host,
@@ -95,10 +109,12 @@ static int add_file(struct records *records, const char *path, struct ev_reader 
 		.world_size = origin->world_size,
 		.segment = origin->segment,
 		.run_start_us = origin->run_start_us,
+		.shared = layer &&
+			  strncmp(reader->ops->format, "io-", 3) != 0, /* ranks of a host may be folded into one */
 	};
-	if (!more->path)
+	if (!file->path)
 		return -ENOMEM;
-	records->count++;
+	*(layer ? &records->layers_count : &records->count) += 1;
 	if (origin->world_size > records->world_size)
 		records->world_size = origin->world_size;
 	return 0;
@@ -200,11 +216,24 @@ static int by_place(const void *a, const void *b)
 }
 
 /* Files of other runs go; files without a run stay only where no file has one */
+static size_t keep_run(struct record_file *files, size_t count, uint32_t chosen, bool asked)
+{
+	size_t i, kept = 0;
+
+	for (i = 0; i < count; i++) {
+		if (files[i].run == chosen || (!asked && !files[i].run))
+			files[kept++] = files[i];
+		else
+			free(files[i].path);
+	}
+	return kept;
+}
+
 static int choose_run(struct records *records, const char *run, struct st_err *err)
 {
 	uint32_t chosen = run ? ev_name(records->session, run, strlen(run)) : 0;
 	uint64_t newest = 0;
-	size_t i, kept = 0;
+	size_t i, before = records->count;
 
 	for (i = 0; !run && i < records->count; i++) {
 		if (records->files[i].run && (!chosen || records->files[i].run_start_us > newest)) {
@@ -212,18 +241,10 @@ static int choose_run(struct records *records, const char *run, struct st_err *e
 			newest = records->files[i].run_start_us;
 		}
 	}
-	for (i = 0; i < records->count; i++) {
-		struct record_file *f = &records->files[i];
-
-		if (f->run == chosen || (!run && !f->run)) {
-			records->files[kept++] = *f;
-			continue;
-		}
-		records->other_runs++;
-		free(f->path);
-	}
-	records->count = kept;
-	if (run && !kept && records->other_runs)
+	records->count = keep_run(records->files, records->count, chosen, run);
+	records->layers_count = keep_run(records->layers, records->layers_count, chosen, run);
+	records->other_runs += before - records->count;
+	if (run && !records->count && records->other_runs)
 		return err_set(err, -ENOENT, "no file belongs to run %s", run);
 	if (records->other_runs)
 		records_note(records, "%zu files of other runs left out; looked at run %s", records->other_runs,
@@ -263,7 +284,10 @@ void records_fini(struct records *records)
 
 	for (i = 0; i < records->count; i++)
 		free(records->files[i].path);
+	for (i = 0; i < records->layers_count; i++)
+		free(records->layers[i].path);
 	free(records->files);
-	records->files = NULL;
-	records->count = 0;
+	free(records->layers);
+	records->files = records->layers = NULL;
+	records->count = records->layers_count = 0;
 }

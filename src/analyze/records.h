@@ -17,6 +17,7 @@
 #define RECORD_TIMELINE 1u /* steps and stages of a rank */
 #define RECORD_MARKERS 2u /* collectives of a rank, one by one */
 #define RECORD_JOB 4u /* steps, stages and collectives of all workers of a job */
+#define RECORD_LAYER 8u /* another layer, for evidence: I/O, interpreter lock, locks */
 
 struct record_file {
 	char *path;
@@ -26,6 +27,7 @@ struct record_file {
 	uint32_t world_size; /* 0 = unknown */
 	uint32_t segment;
 	uint64_t run_start_us;
+	bool shared; /* may hold records of other ranks, too */
 };
 
 /** struct records - files of one run, by rank, timelines before markers, segments in order */
@@ -33,6 +35,8 @@ struct records {
 	struct ev_session *session;
 	struct record_file *files;
 	size_t count;
+	struct record_file *layers; /* of other layers, in any order */
+	size_t layers_count;
 	size_t other; /* files that are no records */
 	size_t other_runs; /* files of other runs, left out */
 	int64_t capture_end_ns; /* wall clock, from meta.json of a capture, 0 = unknown */

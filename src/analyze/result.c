@@ -313,22 +313,29 @@ static json_t *device_json(const struct writing *w, int32_t rank, const struct l
 }
 
 /* What explains it; a cause only where one source explains most of the loss, else what to switch on */
-static void put_sources(json_t *evidence, const struct loc_finding *f)
+static void put_sources(json_t *evidence, const struct loc_finding *f, const struct ev_session *session)
 {
 	json_t *list = json_array();
 	size_t i;
 
-	if (!f->next) {
+	if (!f->judged) {
 		json_decref(list);
 		return;
 	}
-	for (i = 0; i < f->sources_count; i++)
-		json_array_append_new(list, json_pack("{s:s, s:o, s:o}", "source", f->sources[i].name,
-						      "seconds_per_step", rounded(f->sources[i].ms / 1000, 0.0001),
-						      "share", rounded(f->sources[i].share, 0.001)));
+	for (i = 0; i < f->sources_count; i++) {
+		json_t *source = json_pack("{s:s, s:o, s:o}", "source", f->sources[i].name, "seconds_per_step",
+					   rounded(f->sources[i].ms / 1000, 0.0001), "share",
+					   rounded(f->sources[i].share, 0.001));
+
+		if (source && f->sources[i].detail)
+			json_object_set_new(source, "detail", json_string(ev_text(session, f->sources[i].detail)));
+		json_array_append_new(list, source);
+	}
 	json_object_set_new(evidence, "sources", list);
 	json_object_set_new(evidence, "cause", json_string(f->cause ? f->cause : "cannot tell"));
-	if (!f->cause)
+	if (f->cause_detail)
+		json_object_set_new(evidence, "cause_detail", json_string(ev_text(session, f->cause_detail)));
+	if (!f->cause && f->next)
 		json_object_set_new(evidence, "next", json_string(f->next));
 }
 
@@ -358,7 +365,7 @@ static json_t *finding_json(const struct writing *w, const struct loc_finding *f
 				    json_pack("{s:o, s:o, s:o}", "saved_seconds", rounded(f->saved_ms / 1000, 0.001),
 					      "saved_share", rounded(f->saved_share, 0.0001), "cost_seconds",
 					      rounded(f->cost_ms / 1000, 0.001)));
-	put_sources(evidence, f);
+	put_sources(evidence, f, w->session);
 	json_object_set_new(entry, "evidence", evidence);
 	return entry;
 }
@@ -465,6 +472,17 @@ void failslow_words(FILE *out, const struct failslow_result *result)
 		result->recovered ? "the last steps were normal again" : "still slow at the end");
 }
 
+static void no_cause_words(FILE *out, const struct loc_finding *f)
+{
+	if (f->sources_count)
+		fprintf(out, "  Cannot tell why; %.0f %% of it lies in %s", 100 * f->sources[0].share,
+			f->sources[0].name);
+	else
+		fprintf(out, "  Nothing recorded tells why");
+	fprintf(out, "; %s%s\n", f->next ? "next: " : "all layers that could tell were recorded",
+		f->next ? f->next : "");
+}
+
 static void finding_words(FILE *out, const struct localize *loc, const struct loc_finding *f,
 			  const struct ev_session *session)
 {
@@ -498,11 +516,11 @@ static void finding_words(FILE *out, const struct localize *loc, const struct lo
 		fprintf(out, " It alone would cost %.1f s; another finding hides that.", f->cost_ms / 1000);
 	fputc('\n', out);
 	if (f->cause)
-		fprintf(out, "  Cause: %s, %.0f %% of what is lost.\n", f->cause, 100 * f->sources[0].share);
-	else if (f->sources_count)
-		fprintf(out, "  Most of it lies in %s; for the cause: %s\n", f->sources[0].name, f->next);
-	else if (f->next)
-		fprintf(out, "  Nothing recorded tells why; next: %s\n", f->next);
+		fprintf(out, "  Cause: %s%s%s%s, %.0f %% of what is lost.\n", f->cause, f->cause_detail ? " (" : "",
+			f->cause_detail ? ev_text(session, f->cause_detail) : "", f->cause_detail ? ")" : "",
+			100 * fmin(1, f->cause_ms / f->lost_ms));
+	else if (f->judged)
+		no_cause_words(out, f);
 }
 
 void localize_words(FILE *out, const struct localize *loc, const struct loc_result *result,
