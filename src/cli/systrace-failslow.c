@@ -8,6 +8,7 @@
 #include "analyze/job_life.h"
 #include "analyze/result.h"
 #include "cli/command.h"
+#include "cli/auto_collect.h"
 #include "cli/service_state.h"
 #include "cli/term.h"
 
@@ -66,6 +67,7 @@ struct service {
 	size_t alarms_count;
 	pid_t hook; /* on_finding that runs, 0 = none */
 	time_t hook_since;
+	struct auto_collect collect;
 };
 
 /* Files that are there already would be said again in each pass */
@@ -257,7 +259,7 @@ static bool is_suppressed(struct service *s, const struct loc_finding *f)
 static int report_ranks(struct service *s, const struct diagnosis *d)
 {
 	struct st_err err = { 0 };
-	bool news = s->opts && options_given(s->opts, "once");
+	bool news = (s->opts && options_given(s->opts, "once")) || auto_collect_done(&s->collect);
 	char *text;
 	size_t i;
 	int ret;
@@ -278,6 +280,8 @@ static int report_ranks(struct service *s, const struct diagnosis *d)
 	free(text);
 	if (!ret && diagnose_files(d, &err) < 0)
 		service_log("warn", "files", "reason=\"%s\"", err.text);
+	if (s->config.auto_collect && !options_given(s->opts, "once"))
+		auto_collect_start(&s->collect, &d->ranks);
 	return ret;
 }
 
@@ -397,6 +401,8 @@ static bool rest(struct service *s, const sigset_t *signals, double pause_s)
 			return true;
 		number = wait_for(signals, left < 5 ? left : 5);
 		hook_reap(s);
+		if (!number && auto_collect_poll(&s->collect))
+			return true;
 		if (number == SIGTERM || number == SIGINT)
 			return false;
 		if (number != SIGHUP)
@@ -435,6 +441,7 @@ static int watch(struct service *s)
 		kill(-s->hook, SIGKILL);
 		waitpid(s->hook, NULL, 0);
 	}
+	auto_collect_stop(&s->collect);
 	service_gone();
 	service_log("info", "stop", "passes=%" PRIu64, s->state.passes);
 	return CMD_OK;
@@ -475,7 +482,8 @@ static const struct command service = {
 	.usage = "[--input DIR|FILE] [--output DIR] [--config FILE|DIR] [--once] [--status]",
 	.about =
 		"The service of the user guide: a verdict at once, then one result file per change. SIGHUP reads the configuration\n"
-		"again, SIGTERM ends it. on_finding of the configuration is a command that gets each finding's file as $1.\n"
+		"again, SIGTERM ends it. on_finding of the configuration is a command that gets each finding's file as $1;\n"
+		"auto_collect switches the layers that could tell the cause on for ten seconds each, and the result is written again.\n"
 		"Exit status with --once: 0 with a verdict, 3 without data.\n",
 	.examples = "  systrace-failslow --input /home/sysTrace            # watch the jobs that write there\n"
 		    "  systrace-failslow --once -i /home/sysTrace -o out   # one verdict\n"

@@ -32,12 +32,12 @@ def put(source, times, begin=None):
 
 
 class Service:
-    def __init__(self, *args, env=None):
+    def __init__(self, *args, env=None, program=SERVICE):
         self.runtime = h.tmpdir()
         self.log = h.tmpdir() + "/log"
         self.env = dict(os.environ, XDG_RUNTIME_DIR=self.runtime, **(env or {}))
         with open(self.log, "w", encoding="utf-8") as log:
-            self.process = subprocess.Popen([SERVICE, *args], stderr=log, stdout=subprocess.DEVNULL, env=self.env)
+            self.process = subprocess.Popen([program, *args], stderr=log, stdout=subprocess.DEVNULL, env=self.env)
 
     def wait_log(self, text, count=1):
         for _ in range(600):

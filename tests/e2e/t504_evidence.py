@@ -3,10 +3,16 @@
 """Evidence: a finding is joined with what other layers recorded of that rank; a cause is named only where it explains most of the
 loss, else what to switch on next, layer by layer."""
 
+import glob
 import json
+import os
+import shutil
+import time
 
 import harness as h
+import t500_failslow_localize as t500
 from t500_failslow_localize import job, result
+from t502_service import Service
 
 LATE = 1  # 99 ms of each step from step 30 on
 
@@ -127,7 +133,31 @@ def test_next_layer():
     h.check("enable CPU" in entry[0]["evidence"]["next"], entry)
 
 
+def test_service_collects_by_itself():
+    """auto_collect: the command that the finding asks for is run, and what it recorded is in the next result."""
+    t500.EPOCH = int(time.time() * 1000 - 80 * 600) * t500.MS
+    source, out, place = t500.job(h.tmpdir(), late=LATE, steps=80, factor=1.6), h.tmpdir(), h.tmpdir()
+    shutil.copy(os.path.join(h.BUILD, "systrace-failslow"), place)
+    asked, put = place + "/asked", place + "/put"
+    put_io(source, LATE, 150, range(40, 60))
+    os.rename(source + "/io_trace", put)
+    # stands for agents
+    h.write_file(place + "/sysTrace_cli", "#!/bin/sh\necho \"$@\" >>%s\ncp -r %s %s/io_trace\n" % (asked, put, source))
+    os.chmod(place + "/sysTrace_cli", 0o755)
+    config = h.write_file(h.tmpdir() + "/model_config.json", json.dumps({"auto_collect": True}))
+    service = Service("--input", source, "--output", out, "--config", config, "--interval", "1",
+                      program=place + "/systrace-failslow")
+    service.wait_log("event=auto_collect")
+    service.wait_log("slow_node_result", 2)
+    service.stop()
+    lines = h.read_file(asked).splitlines()
+    h.check("enable CPU duration=10" in lines[0], lines)
+    results = sorted(glob.glob(out + "/slow_node*"), key=os.path.getmtime)
+    causes = [json.loads(h.read_file(p))["abnormalDetail"][0]["evidence"]["cause"] for p in results]
+    h.check_equal((causes[0], causes[-1]), ("cannot tell", "file I/O"), "causes: %s" % causes)
+
+
 if __name__ == "__main__":
     h.require(h.SYSTRACE)
     h.main(test_slow_file, test_recorded_for_a_while, test_too_little_is_no_cause, test_peers_do_the_same, test_interpreter_lock,
-           test_locks_need_peers, test_next_layer)
+           test_locks_need_peers, test_next_layer, test_service_collects_by_itself)
