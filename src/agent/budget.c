@@ -77,6 +77,7 @@ void budget_begin(struct budget *budget, uint64_t calls)
 {
 	budget_call_ns();
 	look(budget, calls);
+	budget->first = true;
 }
 
 /* Part of the window's records that were the plugin's, 0 to 1. Records are written later than they are made. */
@@ -101,6 +102,7 @@ bool budget_window(struct budget *budget, uint64_t calls, struct budget_use *use
 	share = share_of(use->calls, now.records - budget->records);
 	use->cost_ns = use->calls * budget_call_ns() + (uint64_t)(share * (double)(now.io_ns - budget->io_ns));
 	use->bytes = (uint64_t)(share * (double)(now.bytes - budget->bytes));
+	use->first = budget->first;
 	use->pct = 100.0 * (double)use->cost_ns / (double)span_ns;
 	*budget = now;
 	return true;

@@ -19,6 +19,7 @@ struct budget {
 	uint64_t calls; /* recorded by the plugin */
 	uint64_t records; /* written by the io thread, all sources */
 	uint64_t bytes;
+	bool first; /* the running window is the first one */
 };
 
 /** struct budget_use - what the plugin took in a window that is over */
@@ -26,6 +27,7 @@ struct budget_use {
 	uint64_t calls;
 	uint64_t cost_ns; /* calls x budget_call_ns(), and the part of the io thread's time that was its records' */
 	uint64_t bytes; /* written for it, by the same part */
+	bool first; /* since budget_begin(): the pool has grown in it, once. No reason to record less from then on */
 	double pct; /* of max(processor time of the process, time that passed) */
 };
 

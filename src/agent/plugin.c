@@ -312,7 +312,7 @@ static void watch_budget(enum plugin_id id, struct frame *frame)
 	frame->cost_ns += use.cost_ns;
 	frame->bytes += use.bytes;
 	frame->cost_pct = use.pct;
-	if (use.calls && use.pct > env.budget_pct)
+	if (use.calls && use.pct > env.budget_pct && !use.first)
 		back_off(id, frame);
 }
 

@@ -212,7 +212,7 @@ static int leave_root(const struct options *opts)
 static int write_text(const struct options *opts, const struct text_kind *kind, struct ev_session *session,
 		      struct merge *merge)
 {
-	const struct text_options how = { .most = TEXT_ROWS, .json = opts->json };
+	const struct text_options how = { .most = TEXT_ROWS, .json = opts->json, .note = note };
 	struct st_err err = { 0 };
 	int64_t records = kind->write(session, merge, stdout, &how, &err);
 

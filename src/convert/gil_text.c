@@ -518,8 +518,10 @@ int64_t gil_text_write(struct ev_session *session, struct merge *merge, FILE *ou
 	int ret;
 
 	while ((ret = merge_next(merge, &ev, err)) != 0) {
-		if (ret > 0)
+		if (ret > 0) {
+			text_note(options, session, &ev);
 			ret = take(&g, &ev);
+		}
 		if (ret == -ENOMEM)
 			break; /* one file that fails: the others go on */
 	}

@@ -252,8 +252,10 @@ int64_t io_text_write(struct ev_session *session, struct merge *merge, FILE *out
 	while ((ret = merge_next(merge, &ev, err)) != 0) {
 		if (ret == -ENOMEM)
 			break;
-		if (ret > 0)
+		if (ret > 0) {
+			text_note(options, session, &ev);
 			ret = take(&t, &ev);
+		}
 		if (ret == -ENOMEM) {
 			err_set(err, ret, "out of memory");
 			break;

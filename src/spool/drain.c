@@ -502,7 +502,7 @@ static int put_record(struct drain *d, const struct sink_rec *rec)
 
 		if (s->ops->learned & 1u << rec->head->type)
 			s->ops->learn(s, rec);
-		if (!(s->ops->types & 1u << rec->head->type))
+		if (!(s->ops->types & 1u << rec->head->type) || (s->ops->concerns && !s->ops->concerns(s, rec)))
 			continue;
 		if (!takes_part(d, s)) {
 			lost = true;

@@ -25,6 +25,14 @@ const char *sink_source_name(enum pool_source source)
 	return (unsigned int)source < POOL_SRC_COUNT && names[source] ? names[source] : "other";
 }
 
+bool sink_note_of(const struct sink *s, const struct sink_rec *rec, const char *plugin)
+{
+	struct msg_text text = sink_text(s->env->head, ((const struct rec_note *)rec->head)->text);
+	size_t len = strlen(plugin);
+
+	return text.bytes > len && memcmp(text.at, plugin, len) == 0 && text.at[len] == ' ';
+}
+
 struct msg_origin sink_origin(const struct sink *s)
 {
 	struct msg_origin origin = *s->env->origin;

@@ -62,6 +62,8 @@ struct sink_ops {
 	const char *name; /* in messages for people */
 	bool for_pb, for_json; /* in which SYSTRACE_FORMAT it is used */
 	uint32_t types; /* bit 1 << enum rec_type for each type it writes */
+	/* is a record of these types for this file? NULL: all are */
+	bool (*concerns)(const struct sink *s, const struct sink_rec *rec);
 	uint32_t learned; /* and for each that it is only told, whether or not its file is open */
 	void (*learn)(struct sink *s, const struct sink_rec *rec);
 	/* stem and suffix of the documented name below the dump path, for example "mspti/mspti-marker-10.0.0.1-0", ".csv" */
@@ -100,6 +102,9 @@ extern const struct sink_ops *const sink_table[];
 
 /** sink_source_name - name of a drop counter in files. Context: any. */
 const char *sink_source_name(enum pool_source source);
+
+/** sink_note_of - does a note (REC_NOTE) speak of this plugin: does its text begin with its name? Context: thread. */
+bool sink_note_of(const struct sink *s, const struct sink_rec *rec, const char *plugin);
 
 /** sink_origin - identity with this file's own offset and segment number. Context: thread. */
 struct msg_origin sink_origin(const struct sink *s);

@@ -173,8 +173,9 @@ static int name_thread(struct sink *s, uint32_t pid, uint32_t tid, const char *c
 
 static int chrome_thread(struct sink *s, const struct sink_rec *rec)
 {
-	bool other = rec->head->type == REC_GIL ? rec->head->flags & GIL_FOR_OTHER
-						: rec->head->type == REC_LOCK && rec->head->flags & LOCK_COUNTED;
+	bool other = rec->head->type == REC_NOTE  ? true
+		     : rec->head->type == REC_GIL ? rec->head->flags & GIL_FOR_OTHER
+						  : rec->head->type == REC_LOCK && rec->head->flags & LOCK_COUNTED;
 
 	if (other)
 		return 0;
@@ -191,6 +192,24 @@ static int chrome_drop(struct sink *s, const struct msg_drop *drop)
 	put_time(&w, "ts", drop->to_ns);
 	args_open(&w);
 	put_number(&w, "count", (int64_t)drop->count);
+	return event_close(s, &w);
+}
+
+/* What the plugin has given up, and when: a mark for the whole process. */
+static int put_note(struct sink *s, const struct sink_rec *rec)
+{
+	const struct rec_note *note = (const struct rec_note *)rec->head;
+	struct msg_text text = sink_text(s->env->head, note->text);
+	uint32_t pid = s->env->origin->pid;
+	struct json_writer w;
+
+	event_open(s, &w, "i", "note", pid, pid);
+	json_key(&w, "s");
+	json_text(&w, "p", 1);
+	put_time(&w, "ts", note->at_ns);
+	args_open(&w);
+	json_key(&w, "text");
+	json_text(&w, text.at, text.bytes);
 	return event_close(s, &w);
 }
 
@@ -221,6 +240,11 @@ static int put_calls(struct sink *s, const struct sink_rec *rec, const struct re
 	return event_close(s, &w);
 }
 
+static bool mutex_concerns(const struct sink *s, const struct sink_rec *rec)
+{
+	return rec->head->type != REC_NOTE || sink_note_of(s, rec, "Mutex");
+}
+
 static int mutex_put(struct sink *s, const struct sink_rec *rec)
 {
 	const struct rec_lock *lock = (const struct rec_lock *)rec->head;
@@ -228,6 +252,8 @@ static int mutex_put(struct sink *s, const struct sink_rec *rec)
 	const char *stage = stage_type_name(lock->stage);
 	struct json_writer w;
 
+	if (rec->head->type == REC_NOTE)
+		return put_note(s, rec);
 	if (lock->head.flags & LOCK_COUNTED)
 		return put_calls(s, rec, lock, name);
 	slice(s, &w, rec, name, "lock", lock->begin_ns, lock->dur_ns);
@@ -254,7 +280,8 @@ const struct sink_ops sink_mutex = {
 	.name = "Mutex",
 	.for_pb = true,
 	.for_json = true,
-	.types = 1u << REC_LOCK,
+	.types = 1u << REC_LOCK | 1u << REC_NOTE,
+	.concerns = mutex_concerns,
 	.sources = 1u << POOL_SRC_MUTEX,
 	.file_name = mutex_name,
 	.begin = chrome_begin,
@@ -273,6 +300,11 @@ static void gil_name(const struct sink *s, char *stem, size_t room, const char *
 	*suffix = ".json";
 }
 
+static bool gil_concerns(const struct sink *s, const struct sink_rec *rec)
+{
+	return rec->head->type != REC_NOTE || sink_note_of(s, rec, "GIL");
+}
+
 static int gil_put(struct sink *s, const struct sink_rec *rec)
 {
 	/* of another thread: what had not ended */
@@ -288,6 +320,8 @@ static int gil_put(struct sink *s, const struct sink_rec *rec)
 	struct json_writer w;
 	int ret;
 
+	if (rec->head->type == REC_NOTE)
+		return put_note(s, rec);
 	if (other) {
 		memcpy(comm, other->comm, sizeof(other->comm));
 		whose.tid = other->tid;
@@ -317,7 +351,8 @@ const struct sink_ops sink_gil = {
 	.name = "GIL",
 	.for_pb = true,
 	.for_json = true,
-	.types = 1u << REC_GIL,
+	.types = 1u << REC_GIL | 1u << REC_NOTE,
+	.concerns = gil_concerns,
 	.sources = 1u << POOL_SRC_GIL,
 	.file_name = gil_name,
 	.begin = chrome_begin,

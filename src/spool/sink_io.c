@@ -76,10 +76,34 @@ static int pb_clocks(struct sink *s, const struct clock_snapshot *clocks)
 	return put_origin(s, &origin, clocks);
 }
 
+static bool io_concerns(const struct sink *s, const struct sink_rec *rec)
+{
+	return rec->head->type != REC_NOTE || sink_note_of(s, rec, "IO");
+}
+
+/* What the plugin has given up, and when. */
+static int pb_note(struct sink *s, const struct rec_note *rec)
+{
+	struct msg_note note = {
+		.text = sink_text(s->env->head, rec->text),
+		.start_ns = rec->at_ns,
+		.step = rec->head.step,
+	};
+	struct pb_writer w;
+
+	pb_init(&w, s->env->scratch, SINK_SCRATCH);
+	msg_note_put(&w, MSG_IO_notes, &note);
+	return sink_put_pb(s, &w);
+}
+
 static int pb_put(struct sink *s, const struct sink_rec *rec)
 {
-	struct msg_io entry = entry_of(s, rec);
+	struct msg_io entry;
 	struct pb_writer w;
+
+	if (rec->head->type == REC_NOTE)
+		return pb_note(s, (const struct rec_note *)rec->head);
+	entry = entry_of(s, rec);
 
 	pb_init(&w, s->env->scratch, OUT_WRITE - OUT_TAIL);
 	msg_io_put(&w, MSG_IO_IO_entries, &entry);
@@ -109,7 +133,8 @@ const struct sink_ops sink_io_pb = {
 	.kind = SINK_IO,
 	.name = "I/O",
 	.for_pb = true,
-	.types = 1u << REC_IO,
+	.types = 1u << REC_IO | 1u << REC_NOTE,
+	.concerns = io_concerns,
 	.sources = 1u << POOL_SRC_IO,
 	.file_name = io_name,
 	.begin = pb_start,

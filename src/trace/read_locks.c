@@ -233,17 +233,21 @@ static void take_slice(struct locks *l)
 static void take_instant(struct locks *l)
 {
 	static const char calls[] = "calls: ";
-	bool lost = text_is(l->raw.name, "records lost");
+	bool lost = text_is(l->raw.name, "records lost"), note = text_is(l->raw.name, "note") && l->raw.nargs;
 	struct msg_text name = l->raw.name;
 	struct event *ev;
 
-	if (!lost && (name.bytes < sizeof(calls) || memcmp(name.at, calls, sizeof(calls) - 1) != 0))
+	if (!lost && !note && (name.bytes < sizeof(calls) || memcmp(name.at, calls, sizeof(calls) - 1) != 0))
 		return;
 	ev = push(l);
 	if (!ev)
 		return;
-	event_base(l, ev, lost ? EV_LOST : EV_COUNTER);
+	event_base(l, ev, lost ? EV_LOST : note ? EV_NOTE : EV_COUNTER);
 	ev->phase = EV_INSTANT;
+	if (note) {
+		ev->name = l->raw.args[0].type == EV_ARG_NAME ? l->raw.args[0].name : 0;
+		return;
+	}
 	if (lost) {
 		ev->name = ev_namez(l->base.session, l->base.ops->format[0] == 'g' ? "GIL" : "Mutex");
 		add_u64(ev, l->key_count, l->raw.count);

@@ -10,7 +10,7 @@ import subprocess
 import ctl
 import harness as h
 
-h.require(h.AGENT, "gcc")
+h.require(h.AGENT, h.SYSTRACE, "gcc")
 
 PROGRAM = r"""
 #include <errno.h>
@@ -101,6 +101,47 @@ static void work(void)
 	pthread_spin_unlock(&spin);
 }
 
+/* Known waits: the lock is held 5 ms by another thread each time; prints its tid and what each wait took by our clock. */
+static sem_t asked;
+
+static void *hold_5_ms(void *arg)
+{
+	int i;
+
+	*(int *)arg = (int)syscall(SYS_gettid);
+	for (i = 0; i < 40; i++) {
+		pthread_mutex_lock(&m);
+		sem_post(&held);
+		sleep_ms(5);
+		pthread_mutex_unlock(&m);
+		while (sem_wait(&asked))
+			;
+	}
+	return NULL;
+}
+
+static void known_waits(void)
+{
+	struct timespec begin, end;
+	pthread_t thread;
+	int tid = 0, i;
+
+	MUST(!pthread_create(&thread, NULL, hold_5_ms, &tid));
+	for (i = 0; i < 40; i++) {
+		while (sem_wait(&held))
+			;
+		clock_gettime(CLOCK_MONOTONIC, &begin);
+		pthread_mutex_lock(&m);
+		clock_gettime(CLOCK_MONOTONIC, &end);
+		pthread_mutex_unlock(&m);
+		printf("%p %d %lld %lld\n", (void *)&m, tid, begin.tv_sec * 1000000000LL + begin.tv_nsec,
+		       end.tv_sec * 1000000000LL + end.tv_nsec);
+		sem_post(&asked);
+	}
+	pthread_join(thread, NULL);
+	fflush(stdout);
+}
+
 /* Threads, forks and signals at once; ends when told. */
 static void on_signal(int number)
 {
@@ -145,12 +186,15 @@ int main(void)
 	pthread_spin_init(&spin, 0);
 	sem_init(&sem, 0, 0);
 	sem_init(&held, 0, 0);
+	sem_init(&asked, 0, 0);
 	sigaction(SIGUSR1, &act, NULL);
 	puts("ready");
 	fflush(stdout);
 	while (fgets(line, sizeof(line), stdin)) {
 		if (!strcmp(line, "work\n"))
 			work();
+		if (!strcmp(line, "known\n"))
+			known_waits();
 		if (!strcmp(line, "spin\n")) {
 			pthread_spin_lock(&spin);
 			for (i = 0; i < 5000; i++)
@@ -181,9 +225,9 @@ int main(void)
 
 
 class Host:
-    def __init__(self):
+    def __init__(self, budget="100"):
         self.tmp = h.tmpdir()
-        self.env = h.preload_env(self.tmp, SYSTRACE_ENABLE="1", RANK="3", SYSTRACE_BUDGET_PCT="100")
+        self.env = h.preload_env(self.tmp, SYSTRACE_ENABLE="1", RANK="3", SYSTRACE_BUDGET_PCT=budget)
         program = h.compile_c(PROGRAM, os.path.join(self.tmp, "program"), "-O2", "-pthread", "-w")
         self.process = h.start([program], env=self.env, stdin=subprocess.PIPE)
         self.line()
@@ -313,5 +357,65 @@ def test_killed():
     h.check_equal(len(slices(events, "pthread_mutex_lock")), 1003, "all that was recorded before the kill")
 
 
+def test_waits_of_5_ms():
+    """As long as the program's own clock says, for the thread that held the lock; the tables say it, too."""
+    host = Host()
+    host.ask("enable")
+    lines = [line.split() for line in host.do("known")]
+    host.ask("disable")
+    events = host.events()
+    host.quit()
+    lock, owner = lines[0][0], int(lines[0][1])
+    # the holder waits as well where the other one was quicker
+    waits = [e for e in slices(events, "pthread_mutex_lock", lock=lock) if e["tid"] == host.process.pid]
+    measured = [(int(begin) / 1000, int(end) / 1000) for _, _, begin, end in lines]
+    measured = [(begin, end) for begin, end in measured if end - begin > 500]
+    h.check(len(measured) >= 20, "waits of the program: %s" % measured)
+    for begin, end in measured:
+        wait, = [e for e in waits if begin <= e["ts"] <= end]
+        h.check(abs(end - begin - wait["dur"]) <= 0.1 * (end - begin), "took %.1f us, recorded %s" % (end - begin, wait))
+        h.check_equal(wait["args"]["owner_tid"], owner, "who held it")
+    out = h.run([h.SYSTRACE, "convert", "mutex", "--input", host.tmp, "--json"], env=h.tool_env(host.tmp)).ok().out
+    data = json.loads(out)
+    row, = [r for r in data["locks"] if r["address"] == lock]
+    h.check_equal(row["owners"][0]["tid"], owner, "who was waited for longest")
+    h.check(row["p50_us"] >= 4000 and row["recorded"] >= len(waits), "the lock's row: %s" % row)
+    row, = [r for r in data["functions"] if r["name"] == "pthread_mutex_lock"]
+    h.check(row["calls"] >= 80, "calls of a function: %s" % row)
+    text = h.run([h.SYSTRACE, "convert", "mutex", "--input", host.tmp], env=h.tool_env(host.tmp)).ok().out
+    h.check("held by %d " % owner in text and lock in text, "tables: %s" % text)
+    trace = os.path.join(host.tmp, "out.json")
+    h.run([h.SYSTRACE, "convert", "mutex", "--input", host.tmp, "--output", trace], env=h.tool_env(host.tmp)).ok()
+    with open(trace) as f:
+        made = [e for e in json.load(f)["traceEvents"] if e["ph"] == "X" and e["name"] == "pthread_mutex_lock"]
+    h.check_equal(len(made), len(slices(events, "pthread_mutex_lock")), "slices")
+
+
+def test_over_budget():
+    """Four threads that do nothing but lock: at the default of 1 % it gives up, step by step, and the file says so."""
+    host = Host(budget="1")
+    host.do("storm")
+    host.ask("enable")
+
+    def status():
+        return ctl.ask(host.sock, "status")
+    h.wait_for(lambda: status().get("plugin.mutex.backed_off"), what="a first step")
+    first = float(status().get("plugin.mutex.cost_pct"))
+    h.check(first > 1, "cost when it backed off: %s" % first)
+    h.wait_for(lambda: status().get("plugin.mutex.state") == "off" or float(status().get("plugin.mutex.cost_pct")) < 1,
+               timeout=60, what="a cost within the budget")
+    h.wait_for(lambda: status().get("hooks.slots") == "0", what="hooks that are out")
+    before = int(status().get("plugin.mutex.calls"))
+    host.do("calm")
+    h.check_equal(int(status().get("plugin.mutex.calls")), before, "calls counted after it")
+    ctl.ask(host.sock, "flush")
+    notes = [e["args"]["text"] for e in host.events() if e["name"] == "note"]
+    h.check(len(notes) >= 2 and "more than SYSTRACE_BUDGET_PCT=1: only waits of 10 us" in notes[0], "notes: %s" % notes)
+    h.check("switched off" in notes[-1], "notes: %s" % notes)
+    out = h.run([h.SYSTRACE, "convert", "mutex", "--input", host.tmp], env=h.tool_env(host.tmp)).ok()
+    h.check("switched off" in out.err, "the converter's notes: %r" % out)
+    host.quit()
+
+
 if __name__ == "__main__":
-    h.main(test_known_waits, test_all_stored, test_storm_and_switches, test_spinning_is_one_slice, test_counts_at_the_end, test_killed)
+    h.main(test_waits_of_5_ms, test_over_budget, test_known_waits, test_all_stored, test_storm_and_switches, test_spinning_is_one_slice, test_counts_at_the_end, test_killed)

@@ -2,6 +2,7 @@
 /* The table of descriptors; see fds.h. Hooks of the IO plugin write and read it, systrace/hook fills gaps. */
 #include "agent/hook/fds.h"
 
+#include "agent/agent.h"
 #include "safe/clock.h"
 #include "safe/rawio.h"
 
@@ -103,23 +104,6 @@ void fds_clear(int fd)
 		slot_write(slot, &none, NULL);
 }
 
-void fds_get(int fd, struct fds_name *name)
-{
-	struct slot *slot = slot_of(fd);
-
-	name->kind = FDS_UNKNOWN;
-	name->bytes = 0;
-	if (!slot || slot_read(slot, name) || atomic_load_explicit(&slot->wanted, memory_order_relaxed))
-		return;
-	atomic_store_explicit(&slot->wanted, 1, memory_order_relaxed);
-	atomic_store_explicit(&any_wanted, true, memory_order_release);
-}
-
-void fds_cwd_changed(void)
-{
-	atomic_store_explicit(&cwd_known, false, memory_order_release);
-}
-
 /* Append; of what is too long the end is kept, and the mark at its begin says so. */
 static void append(struct fds_name *name, const char *text, size_t len)
 {
@@ -138,6 +122,59 @@ static void append(struct fds_name *name, const char *text, size_t len)
 	}
 	memcpy(name->text + name->bytes, text, len);
 	name->bytes = (uint8_t)(name->bytes + len);
+}
+
+static size_t put_decimal(char *to, uint32_t value)
+{
+	char digits[10];
+	size_t n = 0, i;
+
+	do
+		digits[n++] = (char)('0' + value % 10);
+	while (value /= 10);
+	for (i = 0; i < n; i++)
+		to[i] = digits[n - 1 - i];
+	return n;
+}
+
+static bool in_child(void)
+{
+	return atomic_load_explicit(&agent.pool.guard->generation, memory_order_relaxed) > 1;
+}
+
+/* A forked child has no systrace/hook: one system call, the first time that a descriptor is used that nobody knows. */
+static void look_up_once(struct slot *slot, int fd, struct fds_name *name)
+{
+	char link[32] = "/proc/self/fd/", path[IO_TEXT_MAX + 32];
+	ssize_t n;
+
+	link[14 + put_decimal(link + 14, (uint32_t)fd)] = 0;
+	n = readlink(link, path, sizeof(path));
+	if (n <= 0)
+		return;
+	name->kind = n > 8 && !memcmp(path, "socket:[", 8) ? FDS_SOCKET : FDS_FILE;
+	append(name, path, (size_t)n);
+	slot_write(slot, name, NULL);
+}
+
+void fds_get(int fd, struct fds_name *name)
+{
+	struct slot *slot = slot_of(fd);
+
+	name->kind = FDS_UNKNOWN;
+	name->bytes = 0;
+	if (!slot || slot_read(slot, name) || atomic_load_explicit(&slot->wanted, memory_order_relaxed))
+		return;
+	atomic_store_explicit(&slot->wanted, 1, memory_order_relaxed);
+	if (in_child())
+		look_up_once(slot, fd, name);
+	else
+		atomic_store_explicit(&any_wanted, true, memory_order_release);
+}
+
+void fds_cwd_changed(void)
+{
+	atomic_store_explicit(&cwd_known, false, memory_order_release);
 }
 
 void fds_path(int dir, const char *path, struct fds_name *name)
@@ -161,19 +198,6 @@ void fds_path(int dir, const char *path, struct fds_name *name)
 }
 
 /* --- addresses ------------------------------------------------------------------------------------------------------- */
-
-static size_t put_decimal(char *to, uint32_t value)
-{
-	char digits[10];
-	size_t n = 0, i;
-
-	do
-		digits[n++] = (char)('0' + value % 10);
-	while (value /= 10);
-	for (i = 0; i < n; i++)
-		to[i] = digits[n - 1 - i];
-	return n;
-}
 
 static size_t put_hex(char *to, uint32_t value)
 {

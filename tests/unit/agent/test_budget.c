@@ -115,6 +115,17 @@ static int fresh(void **state)
 	return plugin_frame_enable(PLUGIN_MSPTI, NULL, 0, &err);
 }
 
+static struct plugin_frame_status second(uint64_t calls, uint64_t io_ns, uint64_t records);
+
+/* Past the first second, which is not judged. */
+static int settled(void **state)
+{
+	int ret = fresh(state);
+
+	second(0, 0, 0);
+	return ret;
+}
+
 static int end(void **state)
 {
 	plugin_frame_stop_all();
@@ -193,6 +204,17 @@ static void above_it_the_plugin_backs_off_and_stops_at_last(void **state)
 	assert_non_null(strstr(notes(), ": switched off\n"));
 }
 
+/* Switching on costs the io thread something once: the pool grows. */
+static void the_first_second_is_not_judged(void **state)
+{
+	struct plugin_frame_status status = second(100, 50000000, 100);
+
+	assert_true(status.cost_pct > 4.9);
+	assert_int_equal(backed_off, 0);
+	second(100, 50000000, 100);
+	assert_int_equal(backed_off, 1);
+}
+
 static void a_new_request_begins_at_the_top(void **state)
 {
 	struct plugin_frame_status status;
@@ -237,11 +259,12 @@ static void a_window_is_a_second(void **state)
 	assert_false(budget_window(&budget, 20, &use));
 }
 
-#define TEST(f) cmocka_unit_test_setup_teardown(f, fresh, end)
+#define TEST(f) cmocka_unit_test_setup_teardown(f, settled, end)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(the_first_second_is_not_judged, fresh, end),
 		TEST(within_the_budget_nothing_happens),
 		TEST(above_it_the_plugin_backs_off_and_stops_at_last),
 		TEST(a_new_request_begins_at_the_top),
