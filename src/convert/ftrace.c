@@ -76,9 +76,21 @@ static void count_row(struct ftrace_summary *sum, const struct frow *row)
 	sum->cut += (row->flags & SPAN_CUT_LOST) != 0;
 }
 
+/* Arrows that are ready now that @row of a CPU's lane is written; gaps, though some formats do not show them, end runs. */
+static int put_arrows(struct conversion *conv, const struct frow *row)
+{
+	int ret = farrows_wrote(conv->arrows, row);
+	struct frow arrow;
+
+	while (!ret && farrows_next(conv->arrows, &arrow)) {
+		conv->sum->arrows++;
+		ret = conv->sink->ops->row(conv->sink, &arrow);
+	}
+	return ret;
+}
+
 static int put_row(struct conversion *conv, struct frow *row)
 {
-	struct frow arrow;
 	int ret;
 
 	if (row->track == FTRACE_NO_TASK)
@@ -92,14 +104,9 @@ static int put_row(struct conversion *conv, struct frow *row)
 	conv->view.tracks[row->track].rows++;
 	count_row(conv->sum, row);
 	ret = conv->sink->ops->row(conv->sink, row);
-	if (ret || !conv->sink->ops->arrows || row->cpu < 0 ||
-	    (row->kind != ROW_ON_CPU && row->kind != ROW_SWITCH && row->kind != ROW_GAP))
+	if (ret || !conv->sink->ops->arrows || (row->kind != ROW_ON_CPU && row->kind != ROW_SWITCH))
 		return ret;
-	ret = farrows_wrote(conv->arrows, row, &arrow);
-	if (ret <= 0)
-		return ret;
-	conv->sum->arrows++;
-	return conv->sink->ops->row(conv->sink, &arrow);
+	return put_arrows(conv, row);
 }
 
 static struct frow row_of(const struct sched_span *span, enum frow_kind kind)
@@ -193,9 +200,16 @@ static int woken(struct conversion *conv, const struct sched_span *span)
 static int gap(struct conversion *conv, const struct sched_span *span)
 {
 	struct frow row = row_of(span, ROW_GAP);
+	int ret = 0;
 
-	if (!conv->sink->ops->gaps || span->end_ns == span->begin_ns)
-		return 0;
+	if (conv->sink->ops->arrows) {
+		row.begin_ns = fview_time(&conv->view, span->begin_ns);
+		row.end_ns = fview_time(&conv->view, span->end_ns);
+		ret = put_arrows(conv, &row);
+		row = row_of(span, ROW_GAP);
+	}
+	if (ret || !conv->sink->ops->gaps || span->end_ns == span->begin_ns)
+		return ret;
 	row.track = fview_cpu(&conv->view, span->cpu);
 	row.count = span->count;
 	return put_row(conv, &row);

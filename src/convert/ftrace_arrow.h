@@ -18,12 +18,10 @@ void farrows_free(struct farrows *arrows);
 /** farrows_woken - a task that was woken begins to run: its slice comes when it ends. Return: 0 or -ENOMEM. */
 int farrows_woken(struct farrows *arrows, const struct sched_span *wake);
 
-/**
- * farrows_wrote - a row of a CPU's lane was written: ROW_ON_CPU, ROW_SWITCH or ROW_GAP
- * @arrow: filled with a ROW_ARROW when the row is the slice that an arrow waited for
- *
- * Return: 1 with @arrow, 0, or -ENOMEM.
- */
-int farrows_wrote(struct farrows *arrows, const struct frow *row, struct frow *arrow);
+/** farrows_wrote - a row of a CPU's lane was written or left out: ROW_ON_CPU, ROW_SWITCH or ROW_GAP. Return: 0 or -ENOMEM. */
+int farrows_wrote(struct farrows *arrows, const struct frow *row);
+
+/** farrows_next - next ROW_ARROW whose both slices were written; false when there is none. Call it after each farrows_wrote(). */
+bool farrows_next(struct farrows *arrows, struct frow *arrow);
 
 #endif
