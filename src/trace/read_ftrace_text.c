@@ -7,6 +7,7 @@
 #include "trace/ftrace_known.h"
 #include "trace/ftrace_line.h"
 #include "trace/readers.h"
+#include "trace/reorder.h"
 #include "trace/session.h"
 
 #include <errno.h>
@@ -18,6 +19,7 @@
 #define MAX_LINE (1u << 20)
 #define SAMPLE_BYTES 120
 #define PID_SLOTS 8192 /* direct-mapped: pid -> name as last told */
+#define LINE_EVENTS 3 /* most that a line becomes: a gap, a name, the event */
 #define LINE_KINDS (FLINE_UNKNOWN + 1)
 
 struct pid_slot {
@@ -31,14 +33,15 @@ struct text_reader {
 	struct ev_reader base;
 	struct input input;
 	struct known_keys keys;
-	struct event held; /* the line's own event, while a task_comm goes first */
-	bool has_held;
+	struct reorder order; /* events on their way out */
+	bool flush; /* the end is reached: they go out, then .end is told */
+	int end; /* 0, or -errno with why */
+	struct st_err why;
 	uint64_t line_no;
 	uint64_t lines[LINE_KINDS]; /* by kind, events included */
 	uint64_t bad_payload; /* known events whose text was not understood: carried without arguments */
-	uint64_t backwards, long_lines;
+	uint64_t long_lines;
 	uint64_t written, kept; /* entries-written and entries-in-buffer of the header */
-	uint64_t last_ns;
 	uint64_t *cpu_last_ns; /* by CPU: time of its last event, to place gaps */
 	uint32_t cpu_room;
 	uint64_t pending_lost; /* lost line seen, waiting for the CPU's next event */
@@ -342,14 +345,14 @@ static bool new_name(struct text_reader *r, const struct ftrace_line *line)
 	return true;
 }
 
-static void make_task_comm(struct text_reader *r, const struct event *from, struct event *ev)
+static void make_task_comm(struct text_reader *r, const struct ftrace_line *line, struct event *ev)
 {
-	known_begin(ev, &r->keys, KNOWN_TASK_COMM, from->t_ns, -1, from->track.tid);
-	ev->track.pid = from->track.pid;
-	ev->source = from->source;
-	ev->clock = from->clock;
-	put_name(r, KNOWN_TASK_COMM, ev, TASK_COMM_COMM, r->pids[(uint32_t)from->track.tid % PID_SLOTS].name);
-	put_i64(r, KNOWN_TASK_COMM, ev, TASK_COMM_PID, from->track.tid);
+	known_begin(ev, &r->keys, KNOWN_TASK_COMM, line->t_ns, -1, line->pid);
+	ev->track.pid = line->tgid;
+	ev->source = r->base.source;
+	ev->clock = EV_CLOCK_UNKNOWN;
+	put_name(r, KNOWN_TASK_COMM, ev, TASK_COMM_COMM, r->pids[(uint32_t)line->pid % PID_SLOTS].name);
+	put_i64(r, KNOWN_TASK_COMM, ev, TASK_COMM_PID, line->pid);
 	ev->nargs = 2;
 }
 
@@ -387,10 +390,6 @@ static int note_time(struct text_reader *r, const struct ftrace_line *line, stru
 	}
 	if ((uint32_t)line->cpu < r->cpu_room)
 		r->cpu_last_ns[line->cpu] = line->t_ns;
-	if (line->t_ns < r->last_ns)
-		r->backwards++;
-	else
-		r->last_ns = line->t_ns;
 	return 0;
 }
 
@@ -479,83 +478,82 @@ static void keep_sample(struct text_reader *r, const char *text, size_t len)
 			r->sample[i] = '?';
 }
 
-/* The event of an event line: a gap or a task's name goes first, then the event itself is held back. */
-static int emit(struct text_reader *r, const struct ftrace_line *line, struct event *ev, struct st_err *err)
+/* The event of an event line; a gap and its task's name stand before it. */
+static int emit(struct text_reader *r, const struct ftrace_line *line, struct st_err *err)
 {
-	bool named = new_name(r, line);
-	bool gap = r->pending_cpu == line->cpu;
-	int ret;
-
-	if (!named && !gap) {
-		make_event(r, line, ev);
-		return note_time(r, line, err) ?: 1;
-	}
-	make_event(r, line, &r->held);
-	r->has_held = true;
-	if (gap) {
+	if (r->pending_cpu == line->cpu) {
 		r->base.stats.lost += r->pending_lost;
-		make_gap(r, line, ev);
-		if (named) /* told with the task's next line */
-			r->pids[(uint32_t)line->pid % PID_SLOTS].pid = -1;
-	} else {
-		make_task_comm(r, &r->held, ev);
+		make_gap(r, line, reorder_next(&r->order));
+		reorder_put(&r->order);
 	}
-	ret = note_time(r, line, err);
-	return ret ? ret : 1;
+	if (new_name(r, line)) {
+		make_task_comm(r, line, reorder_next(&r->order));
+		reorder_put(&r->order);
+	}
+	make_event(r, line, reorder_next(&r->order));
+	reorder_put(&r->order);
+	return note_time(r, line, err);
 }
 
-static int text_next(struct ev_reader *base, struct event *ev, struct st_err *err)
+/* One line. Return: 1, 0 at the end of the file, -errno. */
+static int take_line(struct text_reader *r, struct st_err *err)
 {
-	struct text_reader *r = (struct text_reader *)base;
 	struct ftrace_line line;
 	const char *text;
 	size_t len, consume;
-	int ret;
+	int ret = next_line(r, &text, &len, &consume, err);
 
-	if (r->has_held) {
-		*ev = r->held;
-		r->has_held = false;
-		base->stats.events++;
-		return 1;
+	if (ret <= 0) {
+		reader_progress(&r->base, &r->input);
+		return ret;
 	}
-	for (;;) {
-		ret = next_line(r, &text, &len, &consume, err);
-		if (ret <= 0) {
-			reader_progress(base, &r->input);
+	r->lines[ftrace_line_parse(text, len, &line)]++;
+	switch (line.kind) {
+	case FLINE_EVENT:
+		ret = emit(r, &line, err);
+		if (ret < 0)
 			return ret;
-		}
-		ret = 0;
-		r->lines[ftrace_line_parse(text, len, &line)]++;
-		switch (line.kind) {
-		case FLINE_EVENT:
-			ret = emit(r, &line, ev, err);
-			break;
-		case FLINE_HEADER:
-			header_line(r, text, len);
-			break;
-		case FLINE_LOST:
-			r->pending_cpu = line.cpu;
-			r->pending_lost = line.lost;
-			break;
-		case FLINE_LATENCY:
-		case FLINE_RAW:
-			return refuse(r, line.kind, err);
-		case FLINE_UNKNOWN:
-		case FLINE_FUNCTION:
-			base->stats.skipped++;
-			keep_sample(r, text, len);
-			break;
-		default:
-			break;
-		}
-		input_skip(&r->input, consume);
-		if (!(r->line_no & 1023))
-			reader_progress(base, &r->input);
-		if (ret) {
-			base->stats.events += ret > 0;
-			return ret;
-		}
+		break;
+	case FLINE_HEADER:
+		header_line(r, text, len);
+		break;
+	case FLINE_LOST:
+		r->pending_cpu = line.cpu;
+		r->pending_lost = line.lost;
+		break;
+	case FLINE_LATENCY:
+	case FLINE_RAW:
+		return refuse(r, line.kind, err);
+	case FLINE_UNKNOWN:
+	case FLINE_FUNCTION:
+		r->base.stats.skipped++;
+		keep_sample(r, text, len);
+		break;
+	default:
+		break;
 	}
+	input_skip(&r->input, consume);
+	if (!(r->line_no & 1023))
+		reader_progress(&r->base, &r->input);
+	return 1;
+}
+
+/* What was read before the end, or before a failure, goes out first; the failure is kept for then. */
+static int text_next(struct ev_reader *base, struct event *ev, struct st_err *err)
+{
+	struct text_reader *r = (struct text_reader *)base;
+
+	while (!reorder_take(&r->order, r->flush || !reorder_room(&r->order, LINE_EVENTS), ev)) {
+		if (r->flush) {
+			if (r->end < 0 && err)
+				*err = r->why;
+			return r->end;
+		}
+		r->end = take_line(r, &r->why);
+		r->flush = r->end <= 0;
+	}
+	base->stats.events++;
+	return 1;
 }
 
 static void text_close(struct ev_reader *base)
@@ -586,7 +584,9 @@ static void text_report(const struct ev_reader *base, void (*line)(void *arg, co
 	SAY(r->lines[FLINE_STACK], "%" PRIu64 " lines of stack traces were skipped", r->lines[FLINE_STACK]);
 	SAY(r->bad_payload, "%" PRIu64 " known events had a text in an unknown form: carried without meaning",
 	    r->bad_payload);
-	SAY(r->backwards, "%" PRIu64 " events with a time stamp before the one of the event before", r->backwards);
+	SAY(r->order.moved, "%" PRIu64 " events came up to 1 ms after later ones (trace_pipe does so): put in order",
+	    r->order.moved);
+	SAY(r->order.late, "%" PRIu64 " events with a time stamp before the one of the event before", r->order.late);
 	SAY(r->long_lines, "%" PRIu64 " lines of over 1 MiB were cut", r->long_lines);
 	SAY(r->written > r->kept,
 	    "the header says that %" PRIu64 " of %" PRIu64 " events were overwritten before saving",
@@ -654,7 +654,7 @@ static struct ev_reader *text_open(struct ev_session *session, struct input *inp
 	memset(input, 0, sizeof(*input));
 	input->fd = -1;
 	r->pending_cpu = -1;
-	r->base.window_ns = 1000000; /* CPUs are merged already; trace_pipe may be off by a little */
+	r->base.window_ns = 0; /* CPUs are merged already, and what is slightly off is put in order */
 	return &r->base;
 }
 

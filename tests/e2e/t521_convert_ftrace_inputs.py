@@ -274,11 +274,23 @@ def padded_times_of_short_uptimes_are_read():
     check_equal((result["events"], result["skipped"]), (6, 0), "events and lines not understood")
 
 
+def slight_disorder_of_trace_pipe_is_put_right():
+    """Events up to a millisecond late go to their places: the database is that of the text in order."""
+    fresh("t.txt")
+    convert("--input=t.txt").ok()
+    want = rows("ftrace_data.db", "SELECT timestamp, duration, name, track_id, args FROM slice ORDER BY id")
+    body = TEXT[len(HEAD):].splitlines(True)
+    fresh("pipe.txt", HEAD + "".join([body[1], body[0], body[4], body[3], body[2], body[5]]))
+    result = convert("--input=pipe.txt", "--output=ftrace_data2.db").ok()
+    check("4 events came up to 1 ms after later ones" in result.err and "before" not in result.err, result.err)
+    check_equal(rows("ftrace_data2.db", "SELECT timestamp, duration, name, track_id, args FROM slice ORDER BY id"), want, "rows")
+
+
 def what_is_not_understood_is_counted():
     fresh("odd.txt", TEXT + "this is no event\nneither is this\n")
     result = convert("--input=odd.txt").ok()
     check("2 lines were not understood, first (line 9): this is no event" in result.err, result.err)
-    fresh("back.txt", TEXT + switch(10.000450, 0, IDLE, "R", APP))
+    fresh("back.txt", TEXT + switch(10.001600, 0, IDLE, "R", APP) + switch(9.990000, 0, APP, "S", IDLE))
     check("lie before" in convert("--input=back.txt").ok().err, "backwards")
     fresh("pid.txt", TEXT.replace("prev_pid=100", "prev_pid=4194399").replace("-100 ", "-4194399 "))
     convert("--input=pid.txt").ok()
@@ -322,4 +334,5 @@ main(the_database_says_what_ran, an_older_output_is_replaced_whole, wakers_have_
      a_window_that_excludes_all_says_which_side, broken_profiles_are_named, pids_are_those_inside_the_container,
      clock_snapshots_give_the_wall_clock, locks_have_waits_and_holds,
      perfetto_shows_futexes_under_their_threads, warnings_of_names_and_inputs,
-     padded_times_of_short_uptimes_are_read, what_is_not_understood_is_counted, bad_input_ends_in_words)
+     padded_times_of_short_uptimes_are_read, slight_disorder_of_trace_pipe_is_put_right,
+     what_is_not_understood_is_counted, bad_input_ends_in_words)
