@@ -29,9 +29,10 @@ struct summing {
 	struct layer_sum *sums;
 	struct layer_parts parts[LAYERS];
 	struct layer_parts threads; /* name: thread id; ms: time it held the interpreter's lock */
+	struct layer_parts delays; /* name: thread id; ms: it could have run and did not */
 	struct part names[PARTS]; /* of threads: name id by thread id (ms) */
 	size_t names_count;
-	uint32_t key_file, key_peer, name_wait, name_forced, name_hold;
+	uint32_t key_file, key_peer, key_delay, key_next, name_wait, name_forced, name_hold;
 };
 
 static void add_part(struct layer_parts *parts, uint32_t name, double ms)
@@ -96,6 +97,19 @@ static void take_gil(struct summing *s, const struct ev_reader *reader, const st
 		add_part(&s->threads, (uint32_t)ev->track.tid, (double)ev->dur_ns / 1e6);
 }
 
+/* A thread that could have run: who ran instead. The thread that lost most counts, since it is what the others wait for. */
+static void take_cpu(struct summing *s, const struct ev_reader *reader, const struct event *ev)
+{
+	int64_t begin = records_wall_ns(reader, ev, ev->t_ns);
+	double ms = (double)records_number(ev, s->key_delay, 0) / 1e6;
+
+	add(s, LAYER_CPU, reader, ev, 0, false);
+	if (!(ms > 0) || begin < s->from_ns || begin > s->to_ns)
+		return;
+	add_part(&s->delays, (uint32_t)ev->track.tid, ms);
+	add_part(&s->parts[LAYER_CPU], records_name(ev, s->key_next), ms);
+}
+
 static void take_event(struct summing *s, const struct ev_reader *reader, const struct event *ev)
 {
 	bool worker = ev->quality & EV_WORKER, main_thread = !worker && ev->track.tid == ev->track.pid;
@@ -112,6 +126,10 @@ static void take_event(struct summing *s, const struct ev_reader *reader, const 
 		break;
 	case EV_GIL:
 		take_gil(s, reader, ev, main_thread);
+		break;
+	case EV_OFFCPU:
+		if (!worker || s->workers)
+			take_cpu(s, reader, ev);
 		break;
 	case EV_LOCK:
 		add(s, LAYER_LOCK, reader, ev, ev->name, main_thread);
@@ -170,6 +188,8 @@ void layers_sum(const struct records *records, int32_t rank, int64_t from_ns, in
 		.sums = sums,
 		.key_file = ev_name(session, "file", 4),
 		.key_peer = ev_name(session, "peer", 4),
+		.key_delay = ev_name(session, "delay_ns", 8),
+		.key_next = ev_name(session, "next", 4),
 		.name_wait = ev_name(session, GIL_NAME_WAIT, strlen(GIL_NAME_WAIT)),
 		.name_forced = ev_name(session, GIL_NAME_FORCED, strlen(GIL_NAME_FORCED)),
 		.name_hold = ev_name(session, GIL_NAME_HOLD, strlen(GIL_NAME_HOLD)),
@@ -187,5 +207,7 @@ void layers_sum(const struct records *records, int32_t rank, int64_t from_ns, in
 		sums[i].detail = most->name;
 		sums[i].detail_ms = most->ms;
 	}
+	if (!isnan(sums[LAYER_CPU].ms) && largest(&s.delays))
+		sums[LAYER_CPU].ms = largest(&s.delays)->ms;
 	sums[LAYER_GIL].detail = holder(&s, &sums[LAYER_GIL].detail_ms);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * What other layers recorded of a rank in an interval: time that went into file and socket calls, waits for the
- * interpreter's lock and for locks, each with the name that has most of it. For evidence.c, which compares ranks.
+ * interpreter's lock and for locks, and time without a CPU, each with the name that has most of it. For evidence.c, which compares ranks.
  */
 #ifndef ANALYZE_LAYERS_H
 #define ANALYZE_LAYERS_H
@@ -12,9 +12,11 @@ enum layer { LAYER_FILE_IO, LAYER_SOCKET_IO, LAYER_GIL, LAYER_LOCK, LAYER_CPU, L
 
 /** struct layer_sum - one layer of one rank */
 struct layer_sum {
-	double ms; /* on the main thread, or of loader workers when asked for, in all of the covered time; NAN = not recorded */
+	/* in all of the covered time, on the main thread (without a CPU: on the thread that lost most), and of loader workers
+	 * when asked for; NAN = not recorded */
+	double ms;
 	int64_t begin_ns, end_ns; /* wall clock: what was recorded within the interval */
-	uint32_t detail; /* name id: file, peer, holding thread, function with the largest part; 0 = none */
+	uint32_t detail; /* name id: file, peer, holding thread, function, task that ran instead, with the largest part; 0 = none */
 	double detail_ms;
 };
 

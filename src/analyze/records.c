@@ -72,8 +72,10 @@ static unsigned format_of(const struct ev_reader *reader)
 		return RECORD_TIMELINE | RECORD_MARKERS;
 	if (!strcmp(format, PROFILE_JOB))
 		return RECORD_JOB;
-	return !strncmp(format, "io-", 3) || !strncmp(format, "gil", 3) || !strncmp(format, "mutex", 5) ? RECORD_LAYER
-													: 0;
+	return !strncmp(format, "io-", 3) || !strncmp(format, "os-", 3) || !strncmp(format, "gil", 3) ||
+			       !strncmp(format, "mutex", 5)
+		       ? RECORD_LAYER
+		       : 0;
 }
 
 static struct record_file *one_more(struct record_file **files, size_t *count)

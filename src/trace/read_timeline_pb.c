@@ -3,9 +3,10 @@
  * Reader of timeline files in protobuf: one Pytorch message of any length, taken field by field as it streams by. Old
  * files (published fields only) carry rank and job behind the stages, so these are looked up first where the file can
  * be read twice. Opened by open.c; the meaning of records is timeline.c's. Files of I/O calls, whose top level is the same
- * but for the entries, are read here too (io.c).
+ * but for the entries, are read here too (io.c), and so are the probe's files of what the system did (os.c).
  */
 #include "trace/io.h"
+#include "trace/os.h"
 #include "trace/readers.h"
 #include "trace/timeline.h"
 
@@ -22,6 +23,7 @@ struct pb_timeline {
 	struct input input;
 	struct tl_state state;
 	struct io_state io; /* .io.reader set: a file of I/O calls */
+	struct os_state os; /* .os.reader set: a file of the probe */
 	uint64_t bad_records; /* framing was right, content not */
 	uint64_t unknown_fields;
 	uint64_t first_bad; /* offset */
@@ -145,22 +147,39 @@ static int read_record(struct tl_record *record, enum tl_message message, const 
 	return ret;
 }
 
+/* An entry of a file that is no timeline. Return: false = it is damaged. */
+static bool read_entry(struct pb_timeline *tl, const struct pb_field *field, struct event *ev)
+{
+	struct msg_io io;
+	struct msg_os os;
+
+	if (tl->os.reader) {
+		if (msg_os_read(&os, field->data, field->bytes) != 0)
+			return false;
+		os_event(&tl->os, &os, ev);
+		return true;
+	}
+	if (msg_io_read(&io, field->data, field->bytes) != 0)
+		return false;
+	io_event(&tl->io, &io, ev);
+	return true;
+}
+
 /* A field of the top level. Return: 1 = event, 0 = none. */
 static int take_field(struct pb_timeline *tl, const struct pb_field *field, struct event *ev)
 {
 	enum tl_message message = tl_by_number(field->number);
-	struct msg_io entry;
 
-	if (tl->io.reader && field->number == MSG_IO_IO_entries && field->wire == PB_BYTES) {
-		if (msg_io_read(&entry, field->data, field->bytes) == 0) {
-			io_event(&tl->io, &entry, ev);
+	if ((tl->io.reader || tl->os.reader) && field->number == 1 && field->wire == PB_BYTES) {
+		if (read_entry(tl, field, ev))
 			return 1;
-		}
 		if (!tl->bad_records++)
 			tl->first_bad = tl->input.offset;
 		tl->base.stats.skipped++;
 		return 0;
 	}
+	if (tl->os.reader && field->number == MSG_OS_proc_mem) /* the agent's part has its own reader */
+		return 0;
 	if (message != TL_NONE && field->wire == PB_BYTES) {
 		if (read_record(&tl->record, message, field) == 0)
 			return tl_event(&tl->state, message, &tl->record, ev);
@@ -284,8 +303,16 @@ static const struct ev_reader_ops pb_io_ops = {
 	.report = pb_timeline_report,
 };
 
-static struct ev_reader *open_either(struct ev_session *session, struct input *input, const char *path, bool io,
-				     struct st_err *err)
+static const struct ev_reader_ops pb_os_ops = {
+	.format = "os-pb",
+	.next = pb_timeline_next,
+	.close = pb_timeline_close,
+	.report = pb_timeline_report,
+};
+
+/* @ops: which of the three it is */
+static struct ev_reader *open_any(struct ev_session *session, struct input *input, const char *path,
+				  const struct ev_reader_ops *ops, struct st_err *err)
 {
 	struct pb_timeline *tl = calloc(1, sizeof(*tl));
 	struct pb_field field;
@@ -293,8 +320,9 @@ static struct ev_reader *open_either(struct ev_session *session, struct input *i
 	struct event ev;
 	size_t total;
 
-	if (!tl || reader_init(&tl->base, io ? &pb_io_ops : &pb_timeline_ops, session, path, err) < 0 ||
-	    tl_state_init(&tl->state, &tl->base) < 0 || (io && io_state_init(&tl->io, &tl->base) < 0)) {
+	if (!tl || reader_init(&tl->base, ops, session, path, err) < 0 || tl_state_init(&tl->state, &tl->base) < 0 ||
+	    (ops == &pb_io_ops && io_state_init(&tl->io, &tl->base) < 0) ||
+	    (ops == &pb_os_ops && os_state_init(&tl->os, &tl->base) < 0)) {
 		err_set(err, -ENOMEM, "%s: out of memory", path);
 		if (tl)
 			free(tl->base.path);
@@ -307,7 +335,7 @@ static struct ev_reader *open_either(struct ev_session *session, struct input *i
 	if (top_field(&tl->input, &field, &total, &why, NULL) == TOP_FIELD && field.number == 100) {
 		take_field(tl, &field, &ev);
 		input_skip(&tl->input, total);
-	} else if (!io) {
+	} else if (ops == &pb_timeline_ops) {
 		prescan(tl);
 	}
 	reader_progress(&tl->base, &tl->input);
@@ -317,14 +345,65 @@ static struct ev_reader *open_either(struct ev_session *session, struct input *i
 static struct ev_reader *pb_timeline_open(struct ev_session *session, struct input *input, const char *path,
 					  struct st_err *err)
 {
-	return open_either(session, input, path, false, err);
+	return open_any(session, input, path, &pb_timeline_ops, err);
 }
 
 static struct ev_reader *pb_io_open(struct ev_session *session, struct input *input, const char *path,
 				    struct st_err *err)
 {
-	return open_either(session, input, path, true, err);
+	return open_any(session, input, path, &pb_io_ops, err);
 }
+
+static struct ev_reader *pb_os_open(struct ev_session *session, struct input *input, const char *path,
+				    struct st_err *err)
+{
+	return open_any(session, input, path, &pb_os_ops, err);
+}
+
+/* OS entries have numbers in 1 to 6 and 9, names of tasks in 7 and 8, and their kind in 5 */
+static bool is_os_entry(const struct pb_field *from, bool *named)
+{
+	struct pb_reader cursor;
+	struct pb_field field;
+	int ret;
+
+	pb_read(&cursor, from->data, from->bytes);
+	while ((ret = pb_next(&cursor, &field)) == 1) {
+		bool text = field.number == 7 || field.number == 8;
+
+		if (field.number <= 9 && field.wire != (text ? PB_BYTES : PB_VARINT))
+			return false;
+		*named |= field.number == 8 || field.number == 9;
+	}
+	return ret == 0;
+}
+
+static bool pb_os_knows(const unsigned char *head, size_t len)
+{
+	struct pb_reader cursor;
+	struct pb_field field;
+	bool named = false;
+	int entries;
+
+	pb_read(&cursor, head, len);
+	for (entries = 0; entries < 4096 && !named && pb_next(&cursor, &field) == 1;) {
+		if (field.wire != PB_BYTES || (field.number > 1 && field.number < 30))
+			return false;
+		if (field.number != MSG_OS_OSprobe_entries)
+			continue;
+		if (!is_os_entry(&field, &named))
+			return false;
+		entries++;
+	}
+	return named; /* without any I/O calls look alike */
+}
+
+const struct format format_os_pb = {
+	.name = "os-pb",
+	.what = "scheduling and memory events (protobuf)",
+	.knows = pb_os_knows,
+	.open = pb_os_open,
+};
 
 /* Wire types of the fields of an I/O entry; stages have text in 2, OS events more than one text, locks no text. */
 static bool is_io_entry(const struct pb_field *from)

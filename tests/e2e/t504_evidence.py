@@ -100,6 +100,52 @@ def test_interpreter_lock():
     h.check(0.7 < got["sources"][0]["share"] < 0.9, "only the main thread's waits: %s" % got)
 
 
+def varint(value):
+    out = b""
+    while value > 127:
+        out += bytes([value & 127 | 128])
+        value >>= 7
+    return out + bytes([value])
+
+
+def message(fields):
+    """Protobuf: {number: int, bytes or text}."""
+    out = b""
+    for number, value in fields:
+        if isinstance(value, int):
+            out += varint(number << 3) + varint(value)
+        else:
+            value = value.encode() if isinstance(value, str) else value
+            out += varint(number << 3 | 2) + varint(len(value)) + value
+    return out
+
+
+OFFCPU = 4
+
+
+def put_cpu(source, rank, spans):
+    """The probe's part of os_trace: (thread id, begin us, off ms, of that runnable ms, who ran instead)."""
+    pid = 100 + rank
+    data = b""
+    for tid, begin_us, off_ms, delay_ms, taker in spans:
+        data += message([(1, message([(1, tid), (2, int(begin_us)), (3, int(off_ms * 1000)), (5, OFFCPU), (6, rank), (7, "python3"),
+                                      (8, taker), (9, 4242), (23, int(delay_ms * 1e6)), (24, 1000000)]))])
+    h.write_file("%s/osprobe/os_trace_20260101_00_rank_%d_%d.probe.pb" % (source, rank, pid), data)
+
+
+def test_cpu_taken_away():
+    """The thread that lost most counts; sleeping is not a loss."""
+    source = job(h.tmpdir(), late=LATE, steps=80)
+    spans = []
+    for begin in steps_of(source, LATE)[30:]:
+        spans += [(101, begin + 20000, 60, 55, "stress"), (101, begin + 90000, 40, 30, "stress"), (101, begin + 140000, 100, 1, "swapper/0"),
+                  (105, begin + 20000, 40, 40, "cc1")]
+    put_cpu(source, LATE, spans)
+    got = evidence(source)
+    h.check_equal((got["cause"], got["cause_detail"]), ("no CPU", "stress"), "cause")
+    h.check(0.75 < got["sources"][0]["share"] < 0.95, "86 of 99 ms: %s" % got)
+
+
 def test_locks_need_peers():
     """A wait for a lock may be idleness: it is a cause only beyond what peers wait."""
     source = job(h.tmpdir(), late=LATE, steps=80)
@@ -159,5 +205,5 @@ def test_service_collects_by_itself():
 
 if __name__ == "__main__":
     h.require(h.SYSTRACE)
-    h.main(test_slow_file, test_recorded_for_a_while, test_too_little_is_no_cause, test_peers_do_the_same, test_interpreter_lock,
+    h.main(test_slow_file, test_recorded_for_a_while, test_too_little_is_no_cause, test_peers_do_the_same, test_interpreter_lock, test_cpu_taken_away,
            test_locks_need_peers, test_next_layer, test_service_collects_by_itself)
