@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* Timeline files: ours and old ones, protobuf and JSON, whole, cut and damaged; both forms give the same events. */
 #include "trace_fixture.h"
+#include "trace/os.h"
 
 #include "wire/messages.h"
 
@@ -336,6 +337,30 @@ static void packed(void **state)
 	}
 }
 
+/* An entry of the probe: 3 ms off the CPU, of which it could have run 2; `cc1` ran instead */
+static void probe_entry(void **state)
+{
+	static const unsigned char file[] = { 0x0a, 0x1b, 0x08, 0x07, 0x10, 0x80, 0x08, 0x18, 0xb8, 0x17,
+					      0x28, 0x04, 0x30, 0x05, 0x3a, 0x01, 0x70, 0x42, 0x03, 0x63,
+					      0x63, 0x31, 0x48, 0x09, 0xb8, 0x01, 0x80, 0x89, 0x7a };
+	struct fixture *fx = *state;
+	struct event ev;
+
+	fx_write(fx, "os", file, sizeof(file));
+	fx->reader = ev_open(fx->session, fx->path, &fx->err);
+	assert_non_null(fx->reader);
+	assert_string_equal(fx->reader->ops->format, "os-pb");
+	assert_int_equal(ev_next(fx->reader, &ev, &fx->err), 1);
+	assert_int_equal(ev.kind, EV_OFFCPU);
+	assert_int_equal(ev.t_ns, 1024000);
+	assert_int_equal(ev.dur_ns, 3000000);
+	assert_int_equal(ev.rank, 5);
+	assert_int_equal(ev.track.tid, 7);
+	assert_int_equal(ev.args[OS_ARG_DELAY].u64, 2000000);
+	assert_string_equal(ev_text(fx->session, ev.args[OS_ARG_NEXT].name), "cc1");
+	assert_int_equal(ev_next(fx->reader, &ev, &fx->err), 0);
+}
+
 static void what_is_none_of_ours(void **state)
 {
 	struct fixture *fx = *state;
@@ -350,8 +375,7 @@ static void what_is_none_of_ours(void **state)
 		  "ELF0000",
 		  8, "7f 45 4c 46" },
 		{ "{\"ProcMem\": []}", 15, "none of the known formats" },
-		{ "\x0a\x08\x08\x01\x10\x02\x18\x03\x42\x00", 10,
-		  "none of the known formats" }, /* OS events: field 8 is a text */
+		{ "\x0a\x02\x0a\x00", 4, "none of the known formats" }, /* a text where all of them have a number */
 	};
 	size_t i;
 
@@ -380,6 +404,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(cut_anywhere, fx_setup, fx_teardown),
 		cmocka_unit_test_setup_teardown(damaged_inside, fx_setup, fx_teardown),
 		cmocka_unit_test_setup_teardown(packed, fx_setup, fx_teardown),
+		cmocka_unit_test_setup_teardown(probe_entry, fx_setup, fx_teardown),
 		cmocka_unit_test_setup_teardown(what_is_none_of_ours, fx_setup, fx_teardown),
 	};
 
