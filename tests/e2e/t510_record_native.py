@@ -138,6 +138,24 @@ def test_names_of_tasks():
     check(not re.search(rb"\n\d+ kworker/\w+:\w+[-+]", data), "a worker's name with what it worked on")
 
 
+def test_names_of_functions():
+    """Events that print kernel functions bring the symbols with them; the others do not pay for that."""
+    require("trace-cmd")
+    with ft.Unchanged():
+        process = started("--sched=0", "--irq=0", "--event=workqueue/workqueue_execute_start", "--output=work.dat")
+        for _ in range(20):
+            with open(path("written"), "w") as f:
+                f.write("x")
+                os.fsync(f.fileno())
+        out, _ = ended(process)
+    valid("work.dat")
+    lines = ft.report(path("work.dat"))
+    if not lines:
+        skip("no work was queued")
+    functions = [line.rsplit(None, 1)[1] for line in lines]
+    check(any(re.match(r"[a-zA-Z_]", name) for name in functions), "functions are %s" % sorted(set(functions)))
+
+
 def test_one_cpu():
     require("trace-cmd")
     cpu = max(os.sched_getaffinity(0))
@@ -334,6 +352,6 @@ def test_pid_map():
     check_equal(rows[str(os.getpid())]["NSpid"], "", "a task outside of namespaces")
 
 
-main(test_zstd, test_raw_pages, test_same_as_the_kernels_text, test_names_of_tasks, test_one_cpu, test_groups_and_events, test_signals_save,
+main(test_zstd, test_raw_pages, test_same_as_the_kernels_text, test_names_of_tasks, test_names_of_functions, test_one_cpu, test_groups_and_events, test_signals_save,
      test_record_time, test_killed, test_living_recorder_stays, test_named_instance, test_named_instance_killed, test_losses, test_disk_without_room,
      test_disk_runs_full, test_bad_options, test_without_root, test_tracefs_not_mounted, test_pid_map)

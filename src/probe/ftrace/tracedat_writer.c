@@ -206,9 +206,37 @@ static int put_event_formats(struct blob *blob, const struct tracedat_source *so
 	return ret;
 }
 
+/* Does the event's text hold the name of a kernel function: %ps, %pS, %pf, %pF, %pB? */
+static bool names_functions(const struct tracedat_source *source, const char *event)
+{
+	char path[320], *text, *at;
+	bool found = false;
+
+	snprintf(path, sizeof(path), "events/%s/format", event);
+	if (file_read(source->fs->fd, path, &text, NULL) < 0)
+		return false;
+	for (at = strstr(text, "print fmt:"); at && !found; at = strstr(at + 1, "%p"))
+		found = at[1] == 'p' && at[2] && strchr("sSfFB", at[2]);
+	free(text);
+	return found;
+}
+
+/* Megabytes that only those need who print such events. */
 static int put_kallsyms(struct blob *blob, const struct tracedat_source *source, struct st_err *err)
 {
-	put_u32(blob, 0); /* only stacks and function tracers need them */
+	const struct event_list *events = source->events;
+	size_t i = 0, bytes;
+	char *text;
+
+	while (i < events->count && !names_functions(source, events->names[i]))
+		i++;
+	if (i == events->count || file_read(AT_FDCWD, "/proc/kallsyms", &text, &bytes) < 0) {
+		put_u32(blob, 0);
+		return 0;
+	}
+	put_u32(blob, (uint32_t)bytes);
+	put(blob, text, bytes);
+	free(text);
 	return 0;
 }
 
