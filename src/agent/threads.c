@@ -4,6 +4,7 @@
 
 #include "base/fault.h"
 #include "safe/clock.h"
+#include "safe/rawio.h"
 #include "safe/siglog.h"
 
 #include <dirent.h>
@@ -26,6 +27,7 @@
 #endif
 #define CLOSE_UNSHARE 2u /* CLOSE_RANGE_UNSHARE */
 #define OWN_NICE 10
+#define FEW_FILES 1024u /* the usual limit of open files */
 #define STACK_BYTES (512u * 1024u)
 #define AFFINITY_WORDS 128 /* 8 192 processors */
 
@@ -80,6 +82,17 @@ static bool leave_files_by_hand(void)
 	return true;
 }
 
+/* The host's table it is: at its upper end, below the numbers for which the kernel would make it larger. */
+static void keep_files_apart(void)
+{
+	struct rlimit limit = { .rlim_cur = FEW_FILES };
+
+	getrlimit(RLIMIT_NOFILE, &limit);
+	if (limit.rlim_cur > FEW_FILES)
+		limit.rlim_cur = FEW_FILES;
+	sys_keep_apart((int)(limit.rlim_cur - limit.rlim_cur / 8));
+}
+
 /*
  * From here on this thread opens and closes nothing of the host's. 0 to 2 go to /dev/null: a copy of the host's pipes
  * kept here would hide their end from whoever reads them, and no file of ours may get such a number.
@@ -88,8 +101,10 @@ static void leave_files(void)
 {
 	int i;
 
-	if (syscall(SYS_close_range, 0u, ~0u, CLOSE_UNSHARE) && !leave_files_by_hand())
+	if (syscall(SYS_close_range, 0u, ~0u, CLOSE_UNSHARE) && !leave_files_by_hand()) {
+		keep_files_apart();
 		return;
+	}
 	for (i = 0; i < 3; i++) {
 		if (open("/dev/null", O_RDWR | O_CLOEXEC) > 2)
 			break;
@@ -231,7 +246,7 @@ uint64_t thread_cpu_ns(enum thread_id id)
 	if (!tid)
 		return 0;
 	snprintf(path, sizeof(path), "/proc/self/task/%u/schedstat", tid);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
+	fd = sys_open_apart(path, O_RDONLY | O_CLOEXEC, 0);
 	if (fd < 0)
 		return 0;
 	len = read(fd, text, sizeof(text) - 1);

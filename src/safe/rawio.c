@@ -4,6 +4,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -69,7 +71,7 @@ ssize_t sys_read_file(const char *path, char *text, size_t room)
 	int fd;
 
 	text[0] = 0;
-	fd = open(path, O_RDONLY | O_CLOEXEC);
+	fd = sys_open_apart(path, O_RDONLY | O_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
 	while (done < room - 1) {
@@ -110,6 +112,58 @@ int sys_lstat(const char *path, struct stat *st)
 int sys_stat(const char *path, struct stat *st)
 {
 	return stat_at(AT_FDCWD, path, st, 0);
+}
+
+static _Atomic int apart_from; /* 0 = our threads have a table of their own */
+
+void sys_keep_apart(int first)
+{
+	atomic_store_explicit(&apart_from, first, memory_order_relaxed);
+}
+
+static bool is_file(int fd, const struct stat *want)
+{
+	struct stat st;
+
+	return !sys_fstat(fd, &st) && st.st_ino == want->st_ino && st.st_dev == want->st_dev;
+}
+
+/* @fd to @first or above; -1 with EBADF when one of the two is not @want any more. */
+static int move_up(int fd, int first, const struct stat *want)
+{
+	int moved = is_file(fd, want) ? (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, first) : -1;
+
+	if (moved >= 0 && is_file(moved, want)) {
+		if (is_file(fd, want))
+			close(fd);
+		return moved;
+	}
+	if (moved >= 0)
+		close(moved);
+	else if (is_file(fd, want))
+		return fd; /* all those numbers are taken: the limit is low */
+	errno = EBADF;
+	return -1;
+}
+
+int sys_openat_apart(int dir, const char *path, int flags, mode_t mode)
+{
+	int first = atomic_load_explicit(&apart_from, memory_order_relaxed);
+	int fd = openat(dir, path, flags, mode);
+	struct stat want;
+
+	if (!first || fd < 0 || fd >= first)
+		return fd;
+	if (stat_at(dir, path, &want, flags & O_NOFOLLOW ? AT_SYMLINK_NOFOLLOW : 0)) {
+		errno = EBADF;
+		return -1;
+	}
+	return move_up(fd, first, &want);
+}
+
+int sys_open_apart(const char *path, int flags, mode_t mode)
+{
+	return sys_openat_apart(AT_FDCWD, path, flags, mode);
 }
 
 struct linux_dirent64 {

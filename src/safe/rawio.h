@@ -28,6 +28,25 @@ ssize_t sys_pread_all(int fd, void *data, size_t bytes, uint64_t offset);
 ssize_t sys_read_file(const char *path, char *text, size_t room);
 
 /**
+ * sys_keep_apart - our threads share the host's descriptor table: sys_open_apart() uses numbers from @first on
+ *
+ * Context: thread.
+ */
+void sys_keep_apart(int first);
+
+/**
+ * sys_open_apart, sys_openat_apart - open a file out of the host's way
+ *
+ * A host may close numbers that it does not know, and its next files get the lowest free ones. In a shared table a low
+ * number of ours is soon another file, a high one is just closed. So the descriptor is moved up, and is compared with
+ * what the path names: one that the host got hold of meanwhile is neither used nor closed. Without sys_keep_apart() these
+ * are open() and openat().
+ * Context: hook. Return: descriptor, or -1 with errno; EBADF: lost to the host, a new file is there and empty.
+ */
+int sys_open_apart(const char *path, int flags, mode_t mode);
+int sys_openat_apart(int dir, const char *path, int flags, mode_t mode);
+
+/**
  * sys_fstat, sys_lstat, sys_stat - as the C library's, by system call
  *
  * The library's own are GLIBC_2.33 symbols when built on a new distribution, which would tie the agent to it.

@@ -100,11 +100,11 @@ static int open_ours(const char *path)
 	const int flags = O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
 	bool made = true;
 	struct stat st;
-	int fd = open(path, flags | O_CREAT | O_EXCL, 0640);
+	int fd = sys_open_apart(path, flags | O_CREAT | O_EXCL, 0640);
 
-	if (fd < 0 && errno == EEXIST) {
+	if (fd < 0 && (errno == EEXIST || errno == EBADF)) {
 		made = false;
-		fd = open(path, flags);
+		fd = sys_open_apart(path, flags, 0);
 	}
 	if (fd < 0)
 		return -1;

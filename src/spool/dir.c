@@ -41,7 +41,7 @@ int spool_base_open(const char *place, uid_t uid, bool make, char *path, struct 
 		return err_set(err, -ENAMETOOLONG, "%s: path too long", place);
 	if (make && (FAULT("dir.mkdir_base") || mkdir(path, 0700)) && errno != EEXIST)
 		return err_set(err, -errno, "cannot create %s: %s", path, strerror(errno));
-	fd = FAULT("dir.open_base") ? -1 : open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	fd = FAULT("dir.open_base") ? -1 : sys_open_apart(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
 	if (fd < 0)
 		return err_set(err, -errno, "cannot open %s: %s", path, strerror(errno));
 	ret = sys_fstat(fd, &st);
@@ -274,7 +274,7 @@ static int open_file(const struct spool *spool, struct st_err *err)
 	int fd;
 
 	snprintf(path, sizeof(path), "%s/pool", spool->dir);
-	fd = FAULT("dir.reopen") ? -1 : open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+	fd = FAULT("dir.reopen") ? -1 : sys_open_apart(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0);
 	if (fd < 0)
 		return err_set(err, -errno, "cannot open %s: %s", path, strerror(errno));
 	if (sys_fstat(fd, &st) || st.st_dev != spool->dev || st.st_ino != spool->ino) {

@@ -32,7 +32,7 @@ static int open_locked(const char *lock)
 	struct stat here, there;
 	int fd;
 
-	fd = FAULT("lock.open") ? -1 : open(lock, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+	fd = FAULT("lock.open") ? -1 : sys_open_apart(lock, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return -errno;
 	if (flock(fd, LOCK_EX | LOCK_NB)) {

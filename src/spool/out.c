@@ -235,6 +235,14 @@ static void leave(struct out *o)
 	o->torn = false;
 }
 
+/* In a shared table: is the file where it was, so that it is the descriptor that is the host's by now? */
+static bool descriptor_lost(const struct out *o)
+{
+	struct stat st;
+
+	return !o->place->keep_open && !sys_lstat(o->path, &st) && st.st_ino == o->ino && st.st_dev == o->dev;
+}
+
 int out_reopen(struct out *o, struct st_err *err)
 {
 	struct stat st;
@@ -243,8 +251,12 @@ int out_reopen(struct out *o, struct st_err *err)
 	if (!o->live)
 		return 0;
 	if (o->fd < 0)
-		o->fd = FAULT("out.reopen") ? -1 : open(o->path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+		o->fd = FAULT("out.reopen") ? -1 : sys_open_apart(o->path, O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0);
 	ret = o->fd < 0 ? -errno : sys_fstat(o->fd, &st);
+	if ((ret == 0 && st.st_ino != o->ino && descriptor_lost(o)) || ret == -EBADF) {
+		o->fd = -1;
+		return err_set(err, -EBADF, "the program closed the descriptor of %s", o->path);
+	}
 	if (ret == -ENOENT || ret == -ESTALE || ret == -ENOTDIR ||
 	    (ret == 0 && (st.st_nlink == 0 || st.st_ino != o->ino))) {
 		say(o, "is gone; a new file is begun");
@@ -301,15 +313,16 @@ static int reserve(struct out *o, uint64_t to)
 }
 
 /* Between open and write the host may have closed our descriptor and got the number for a file of its own. */
-static int still_ours(const struct out *o)
+static int still_ours(struct out *o)
 {
 	struct stat st;
 
 	if (o->place->keep_open)
 		return 0;
-	if (sys_fstat(o->fd, &st) || st.st_ino != o->ino || st.st_dev != o->dev)
-		return -EBADF;
-	return 0;
+	if (!sys_fstat(o->fd, &st) && st.st_ino == o->ino && st.st_dev == o->dev)
+		return 0;
+	o->fd = -1; /* not ours to close */
+	return -EBADF;
 }
 
 int out_write(struct out *o)
@@ -575,7 +588,7 @@ int out_replace(const char *path, const void *data, size_t bytes)
 
 	snprintf(part, sizeof(part), "%s.part", path);
 	unlink(part);
-	fd = FAULT("out.part") ? -1 : open(part, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+	fd = FAULT("out.part") ? -1 : sys_open_apart(part, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
 	if (fd < 0)
 		return -errno;
 	ret = FAULT("out.part_write") ? -errno : sys_write_all(fd, data, bytes);

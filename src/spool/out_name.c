@@ -100,9 +100,15 @@ static int create(struct out_name *name, struct st_err *err)
 {
 	int fd, ret, why = make_parents(name->path);
 
-	fd = FAULT("name.create") ? -1 : open(name->path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+	fd = FAULT("name.create")
+		     ? -1
+		     : sys_open_apart(name->path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
 	if (fd < 0 && errno == EEXIST)
 		return -EEXIST;
+	if (fd < 0 && errno == EBADF) {
+		unlink(name->path); /* made and lost again at once: nobody's, and empty */
+		return err_set(err, -EBADF, "the program closed the descriptor of %s", name->path);
+	}
 	if (fd < 0) {
 		ret = errno == ENOENT && why ? why : -errno;
 		return err_set(err, ret, "cannot create %s: %s", name->path, strerror(-ret));
@@ -151,7 +157,7 @@ static int open_or_create(struct out_name *name, struct st_err *err)
 {
 	int fd, ret;
 
-	fd = FAULT("name.open") ? -1 : open(name->path, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	fd = FAULT("name.open") ? -1 : sys_open_apart(name->path, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
 	if (fd < 0 && errno == ENOENT)
 		return create(name, err);
 	if (fd < 0)

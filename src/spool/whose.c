@@ -90,7 +90,7 @@ static void from_json(const char *text, struct whose *whose)
 /* A sidecar, as far as it fits; a link or a pipe in its place is left alone. */
 static void read_sidecar(const char *path, char *text, size_t room)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	int fd = sys_open_apart(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
 	struct stat st;
 	ssize_t n = -1;
 
@@ -145,7 +145,7 @@ static bool companion_fresh(const char *path, const struct whose *whose)
 	int fd;
 
 	snprintf(companion, sizeof(companion), "%s.ext.json", path);
-	fd = open(companion, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	fd = sys_open_apart(companion, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
 	if (fd < 0)
 		return false;
 	whose_file(fd, companion, &its);
