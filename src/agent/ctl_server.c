@@ -12,9 +12,11 @@
 #include "agent/life.h"
 #include "agent/plugin_frame.h"
 #include "agent/threads.h"
+#include "base/fault.h"
 #include "safe/clock.h"
 #include "safe/rawio.h"
 #include "safe/siglog.h"
+#include "spool/socket.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -94,7 +96,8 @@ static void close_ours(int fd, ino_t socket)
 
 static void *pages(size_t bytes)
 {
-	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	void *p = FAULT("ctl.pages") ? MAP_FAILED
+				     : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	return p == MAP_FAILED ? NULL : p;
 }
@@ -127,35 +130,21 @@ static int address_of(const char *path, struct sockaddr_un *addr, int *dir)
 	return 0;
 }
 
-/* Does a living process listen there? */
-static bool answered(const struct sockaddr_un *addr)
-{
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	bool alive;
-
-	if (fd < 0)
-		return true;
-	alive = !connect(fd, (const struct sockaddr *)addr, sizeof(*addr)) || errno != ECONNREFUSED;
-	close(fd);
-	return alive;
-}
-
 static int bind_name(int fd, const char *path)
 {
 	struct sockaddr_un addr;
-	struct stat st;
 	int dir = -1;
 	int ret = address_of(path, &addr, &dir);
 
 	if (ret < 0)
 		goto out;
-	if (!bind(fd, (struct sockaddr *)&addr, sizeof(addr)))
+	if (!FAULT("ctl.bind") && !bind(fd, (struct sockaddr *)&addr, sizeof(addr)))
 		goto out;
 	ret = -errno;
 	if (ret != -EADDRINUSE)
 		goto out;
 	/* left by a dead process of ours? */
-	if (lstat(path, &st) || !S_ISSOCK(st.st_mode) || st.st_uid != geteuid() || answered(&addr))
+	if (!socket_is_dead(path))
 		goto out;
 	unlink(path);
 	ret = bind(fd, (struct sockaddr *)&addr, sizeof(addr)) ? -errno : 0;
@@ -184,7 +173,7 @@ static int bind_socket(int fd)
 /* A umask that takes rights from us too: put them back, on the socket's own file and on no other. */
 static int repair_mode(void)
 {
-	int fd = open(ctl.path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	int fd = FAULT("ctl.mode") ? -1 : open(ctl.path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
 	char link[48];
 	struct stat st;
 	int ret = fd < 0 ? -errno : sys_fstat(fd, &st);
@@ -199,21 +188,42 @@ static int repair_mode(void)
 	return ret;
 }
 
-static void open_socket(void)
+/* Right after bind(): which file the name is. */
+static bool note_name(void)
 {
 	struct stat st;
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	if (lstat(ctl.path, &st))
+		return false;
+	ctl.dev = st.st_dev;
+	ctl.ino = st.st_ino;
+	return true;
+}
+
+static bool name_is_ours(void)
+{
+	struct stat st;
+
+	return ctl.path[0] && !lstat(ctl.path, &st) && st.st_ino == ctl.ino && st.st_dev == ctl.dev;
+}
+
+static void open_socket(void)
+{
+	bool bound = false;
+	int fd = FAULT("ctl.socket") ? -1 : socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	int ret = fd < 0 ? -errno : 0;
 
 	ctl.reopen_ns = clock_mono_ns() + REOPEN_NS;
 	/* bind() gives the file the mode of the unbound socket: a chmod by name could meet what somebody put there since */
-	if (!ret && fchmod(fd, 0600))
+	if (!ret && (FAULT("ctl.chmod") || fchmod(fd, 0600)))
 		ret = -errno;
 	if (!ret)
 		ret = bind_socket(fd);
 	if (!ret)
+		bound = note_name();
+	if (!ret)
 		ret = repair_mode();
-	if (!ret && listen(fd, BACKLOG))
+	if (!ret && (FAULT("ctl.listen") || listen(fd, BACKLOG)))
 		ret = -errno;
 	if (ret) {
 		if (!ctl.failed)
@@ -222,24 +232,15 @@ static void open_socket(void)
 			       "directory this user may write to",
 			       ctl.path, -ret);
 		ctl.failed = true;
+		if (bound && name_is_ours())
+			unlink(ctl.path);
 		if (fd >= 0)
 			close(fd);
 		return;
 	}
 	ctl.failed = false;
-	if (!lstat(ctl.path, &st)) {
-		ctl.dev = st.st_dev;
-		ctl.ino = st.st_ino;
-	}
 	ctl.socket = inode_of(fd);
 	ctl.fd = fd;
-}
-
-static bool name_is_ours(void)
-{
-	struct stat st;
-
-	return ctl.path[0] && !lstat(ctl.path, &st) && st.st_ino == ctl.ino && st.st_dev == ctl.dev;
 }
 
 /* Cleaners of /tmp remove sockets, too. */
@@ -340,7 +341,7 @@ static bool peer_allowed(int fd)
 	struct ucred peer;
 	socklen_t len = sizeof(peer);
 
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len))
+	if (FAULT("ctl.peer") || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len))
 		return false;
 	return peer.uid == 0 || peer.uid == geteuid() || (peer.uid == UNMAPPED_UID && some_are_unmapped());
 }
@@ -384,7 +385,7 @@ static struct client *slot_for_new(void)
 /* accept4, making room when the limit of open descriptors (the host's RLIMIT_NOFILE) is reached before CLIENTS is. */
 static int accept_one(void)
 {
-	int fd = accept4(ctl.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	int fd = FAULT("ctl.accept") ? -1 : accept4(ctl.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	struct pollfd door = { .fd = ctl.fd, .events = POLLIN };
 	struct client *silent;
 
@@ -424,7 +425,9 @@ static bool accept_client(uint64_t now_ns)
 
 static void send_more(struct client *c)
 {
-	ssize_t sent = send(c->fd, c->out + c->out_sent, c->out_bytes - c->out_sent, MSG_NOSIGNAL);
+	ssize_t sent = FAULT("ctl.send_more")
+			       ? -1
+			       : send(c->fd, c->out + c->out_sent, c->out_bytes - c->out_sent, MSG_NOSIGNAL);
 
 	if (sent < 0 && errno != EAGAIN && errno != EINTR) {
 		hang_up(c);
@@ -447,7 +450,7 @@ static void send_answer(struct client *c, struct ctl_msg *answer)
 		return;
 	}
 	c->deadline_ns = clock_mono_ns() + CLIENT_LIMIT_NS;
-	sent = send(c->fd, answer->data, (size_t)bytes, MSG_NOSIGNAL);
+	sent = FAULT("ctl.send") ? -1 : send(c->fd, answer->data, (size_t)bytes, MSG_NOSIGNAL);
 	if (sent == bytes)
 		return;
 	if (sent < 0 && errno != EAGAIN && errno != EINTR) {
@@ -509,7 +512,7 @@ static void read_client(struct client *c)
 	if (c->used >= CTL_FRAME_BYTES)
 		want += c->frame.payload_bytes;
 	/* without room for control data the kernel closes descriptors that a client sends along: nothing of it gets here */
-	got = recv(c->fd, to + c->used, want - c->used, 0);
+	got = FAULT("ctl.recv") ? -1 : recv(c->fd, to + c->used, want - c->used, 0);
 	if (got <= 0) {
 		if (got == 0 || (errno != EAGAIN && errno != EINTR))
 			hang_up(c);
@@ -622,7 +625,7 @@ static void loop_once(void)
 	int i, at[CLIENTS];
 
 	keep_socket(now_ns);
-	if (poll(fds, fill_poll(fds, at), poll_timeout(now_ns)) < 0) {
+	if (FAULT("ctl.poll") || poll(fds, fill_poll(fds, at), poll_timeout(now_ns)) < 0) {
 		if (errno == EINTR)
 			return;
 		thread_sleep(THREAD_CTL, LONG_POLL_MS * 1000000u);

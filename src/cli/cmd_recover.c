@@ -6,16 +6,19 @@
 #include "cli/become.h"
 #include "cli/command.h"
 #include "cli/term.h"
-#include "cli/term.h"
 
 #include "base/num.h"
+#include "safe/clock.h"
 #include "safe/rawio.h"
 #include "spool/dir.h"
 #include "spool/recover.h"
+#include "spool/socket.h"
+#include "wire/env_spec.h"
 #include "wire/json.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +28,9 @@
 static const struct option_spec recover_options[] = {
 	{ "spool", 0, OPT_TEXT, "DIR", SPOOL_PLACE,
 	  "where the spool directories are (SYSTRACE_SPOOL_PATH of the job)" },
+	{ "sockets", 0, OPT_TEXT, "DIR", NULL,
+	  "where the control sockets are (default: SYSTRACE_SOCKET_DIR; else, without --spool, /tmp)" },
+	{ "timeout", 0, OPT_SEC, "SECONDS", "120", "as root: give up on a user whose file system does not answer" },
 	{ "dry-run", 'n', OPT_FLAG, NULL, NULL, "say what would be done and change nothing" },
 	{ .kind = OPT_END },
 };
@@ -91,6 +97,61 @@ static void print_report(void *ctx, const struct recover_report *r)
 	printf("%.*s\n", w.full ? 0 : (int)w.used, text);
 }
 
+static void print_socket(void *ctx, const char *path, int error)
+{
+	struct tally *t = ctx;
+	struct json_writer w;
+	char text[4096];
+
+	t->found++;
+	t->failed += error != 0;
+	if (t->json) {
+		json_init(&w, text, sizeof(text));
+		json_open(&w, '{');
+		json_key(&w, "socket");
+		json_text(&w, path, strlen(path));
+		json_key(&w, "verdict");
+		json_text(&w, error ? "failed" : "removed", error ? 6 : 7);
+		json_key(&w, "dry_run");
+		json_bool(&w, t->dry_run);
+		json_close(&w, '}');
+		printf("%.*s\n", w.full ? 0 : (int)w.used, text);
+		return;
+	}
+	snprintf(text, sizeof(text), "%s", path);
+	printf("socket %s: %s%s\n", term_clean(text),
+	       error	    ? "cannot be removed: "
+	       : t->dry_run ? "would be removed, nobody listens there"
+			    : "removed, nobody listened there",
+	       error ? strerror(-error) : "");
+}
+
+/* The directory of control sockets; NULL: not asked for. Another --spool is another machine's or a test's world. */
+static const char *sockets_of(const struct options *opts)
+{
+	const char *dir = options_text(opts, "sockets");
+
+	if (!dir || !*dir)
+		dir = getenv(env_specs[ENV_SOCKET_DIR].name);
+	if (dir && *dir)
+		return dir;
+	return options_given(opts, "spool") ? NULL : env_specs[ENV_SOCKET_DIR].initial;
+}
+
+static void sweep_sockets(const struct options *opts, struct tally *t)
+{
+	struct socket_sweep sweep = {
+		.dir = sockets_of(opts),
+		.dry_run = t->dry_run,
+		.report = print_socket,
+		.ctx = t,
+	};
+	int ret = sweep.dir ? socket_sweep(&sweep) : 0;
+
+	if (ret < 0 && ret != -ENOENT && ret != -EACCES)
+		cmd_note("cannot look for sockets in %s: %s", sweep.dir, strerror(-ret));
+}
+
 static int recover_user(const struct options *opts, uid_t uid, struct tally *t)
 {
 	struct recover_options options = {
@@ -108,6 +169,7 @@ static int recover_user(const struct options *opts, uid_t uid, struct tally *t)
 		cmd_error("%s", err.text);
 		t->failed++;
 	}
+	sweep_sockets(opts, t);
 	return ret;
 }
 
@@ -131,12 +193,41 @@ struct users {
 	int place_fd;
 };
 
+/*
+ * End of a user's recovery. One that hangs in a file system of that user is ended: what is killed anywhere may be
+ * repeated. Return: its exit status, CHILD_FAILED when it did not end by itself.
+ */
+static int wait_child(pid_t pid, uid_t uid, uint64_t limit_ns)
+{
+	const struct timespec pause = { .tv_nsec = 10000000 };
+	uint64_t until_ns = clock_mono_ns() + limit_ns;
+	int status = CHILD_FAILED;
+
+	for (;;) {
+		pid_t got = waitpid(pid, &status, WNOHANG);
+
+		if (got == pid)
+			return WIFEXITED(status) ? WEXITSTATUS(status) : CHILD_FAILED;
+		if (got < 0 && errno != EINTR)
+			return CHILD_FAILED;
+		if (clock_mono_ns() >= until_ns)
+			break;
+		nanosleep(&pause, NULL);
+	}
+	kill(pid, SIGKILL); /* not waited for: in an uninterruptible wait it ends when the file system answers */
+	cmd_error(
+		"recovery of user %u has not ended in %llu s: does a file system of its jobs not answer? Run it again "
+		"later; the other users' is done",
+		(unsigned int)uid, (unsigned long long)(limit_ns / 1000000000u));
+	return CHILD_FAILED;
+}
+
 static int visit_user(void *ctx, const char *name, uint64_t inode)
 {
 	struct users *u = ctx;
 	char path[SPOOL_PATH_BYTES];
 	struct stat st;
-	int status = CHILD_FAILED;
+	int status;
 	char *end;
 	uid_t uid;
 	pid_t pid;
@@ -156,9 +247,9 @@ static int visit_user(void *ctx, const char *name, uint64_t inode)
 	pid = fork();
 	if (pid == 0)
 		_exit(as_user(u->opts, uid, st.st_gid, u->tally));
-	if (pid < 0 || waitpid(pid, &status, 0) < 0)
+	if (pid < 0)
 		return -errno;
-	status = WIFEXITED(status) ? WEXITSTATUS(status) : CHILD_FAILED;
+	status = wait_child(pid, uid, options_u64(u->opts, "timeout", 0));
 	u->tally->found += status == CHILD_FOUND;
 	u->tally->failed += status == CHILD_FAILED;
 	return 0;
@@ -196,12 +287,13 @@ static int recover_command(const struct options *opts)
 const struct command cmd_recover = {
 	.name = "recover",
 	.summary = "finish the files of jobs that were killed",
-	.usage = "[--spool DIR] [--dry-run] [--json]",
+	.usage = "[--spool DIR] [--sockets DIR] [--timeout SECONDS] [--dry-run] [--json]",
 	.about =
 		"A process that is killed leaves its last records in a pool below /dev/shm. This command cuts each of its\n"
 		"files to the length that is known to be good, appends the records, closes JSON files and removes the pool.\n"
 		"It may be repeated, interrupted and run twice at once. Processes of other pid namespaces (containers) can be\n"
-		"judged only by root of the host, or from within; live ones are left alone.\n",
+		"judged only by root of the host, or from within; live ones are left alone. Control sockets that nobody\n"
+		"listens at any more are removed as well. Root does it for every user, with that user's rights.\n",
 	.examples = "  systrace recover            # this user's jobs; root: everybody's\n"
 		    "  systrace recover --dry-run  # what is there\n",
 	.options = recover_options,

@@ -715,7 +715,7 @@ static void recover_quietly(void)
 		for (int fd = 0; fd <= 2 && null >= 0; fd++)
 			dup2(null, fd);
 		snprintf(path, sizeof(path), "%s", place && *place ? place : SPOOL_PLACE);
-		command_main(&cmd_recover, "systrace", 2, argv);
+		command_main(&cmd_recover, "systrace", place && *place ? 2 : 0, argv);
 		_exit(0);
 	}
 	for (int waited_ms = 0; pid > 0 && waited_ms < RECOVER_WAIT_MS; waited_ms += 5) {

@@ -88,4 +88,25 @@ def test_live_jobs_are_left_alone():
     h.stop(job.process)
 
 
-h.main(test_pb, test_json, test_twice_at_once, test_live_jobs_are_left_alone)
+def test_sockets():
+    """The control socket that a killed job leaves goes with its pool; that of a live one stays."""
+    dump, spool = killed(3)
+    sockets = os.path.join(dump, "sock")
+    left, = os.listdir(sockets)
+    os.utime(os.path.join(sockets, left), (1000, 1000), follow_symlinks=False)  # a younger one may be about to listen
+    recover(spool).ok()
+    h.check_equal(os.listdir(sockets), [left], "sockets of a run that was not told about them")
+    shown = recover(spool, "--sockets", sockets, "--dry-run").ok()
+    h.check("%s/%s: would be removed" % (sockets, left) in shown.out, repr(shown))
+    job = jobs.Job(PYTHON, h.preload_env(h.tmpdir(), SYSTRACE_SOCKET_DIR=sockets))
+    job.wait_attached()
+    os.utime(job.sock, (1000, 1000), follow_symlinks=False)
+    report = json.loads(recover(spool, "--sockets", sockets, "--json").ok().out)
+    h.check_equal((report["socket"], report["verdict"]), (os.path.join(sockets, left), "removed"), "report")
+    h.check_equal(os.listdir(sockets), [os.path.basename(job.sock)], "sockets")
+    h.check_equal(job.ask("list").code, 0, "the live one's answer")
+    job.quit().ok()
+    recover(spool, "--sockets", sockets).ok(3)
+
+
+h.main(test_pb, test_json, test_twice_at_once, test_live_jobs_are_left_alone, test_sockets)
