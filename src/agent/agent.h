@@ -26,6 +26,7 @@ enum agent_reason {
 	AGENT_BY_RUNTIME, /* a device runtime is loaded */
 	AGENT_BY_COMMAND,
 	AGENT_BY_ENV, /* SYSTRACE_ENABLE=1 */
+	AGENT_BY_PARENT, /* a worker whose rank records (parent.h) */
 	AGENT_BY_STEP,
 	AGENT_BY_COMM
 };
@@ -33,6 +34,7 @@ enum agent_reason {
 struct agent {
 	_Atomic int state; /* enum agent_state */
 	struct pool pool;
+	_Atomic(const struct pool_header *) rank; /* of the process this one may be a worker of, read-only; NULL = none */
 };
 
 extern struct agent agent;
@@ -54,6 +56,25 @@ void agent_python_ends(void);
 static inline enum agent_state agent_state(void)
 {
 	return (enum agent_state)atomic_load_explicit(&agent.state, memory_order_relaxed);
+}
+
+/**
+ * agent_place - the header whose step and stage are those of our records
+ *
+ * Our own; a worker that multiprocessing started (spawn, forkserver) is where its rank is, as soon as that one trains.
+ * Context: hook; agent.pool.head is not NULL.
+ */
+static inline const struct pool_header *agent_place(void)
+{
+	/* acquire: whoever sees the pointer sees what was checked behind it */
+	const struct pool_header *rank = atomic_load_explicit(&agent.rank, memory_order_acquire);
+
+	if (__builtin_expect(!rank, 1))
+		return agent.pool.head;
+	return atomic_load_explicit(&rank->step, memory_order_relaxed) ||
+			       atomic_load_explicit(&rank->stage_id, memory_order_relaxed)
+		       ? rank
+		       : agent.pool.head;
 }
 
 /** agent_bind_rank - bind the rank now if it is not bound yet (called at the first step or collective). Context: thread. */

@@ -84,7 +84,7 @@ static void put_identity(struct ctl_msg *answer, const struct io_status *io)
 
 static void put_position(struct ctl_msg *answer)
 {
-	const struct pool_header *head = agent.pool.head;
+	const struct pool_header *head = agent_place();
 	uint32_t stage = atomic_load_explicit(&head->stage, memory_order_relaxed);
 	struct steps_stats stats;
 
@@ -95,6 +95,8 @@ static void put_position(struct ctl_msg *answer)
 	ctl_add_u64(answer, "step", atomic_load_explicit(&head->step, memory_order_relaxed));
 	ctl_add_u64(answer, "stage_id", atomic_load_explicit(&head->stage_id, memory_order_relaxed));
 	ctl_add(answer, "stage", stage_names[stage < STAGE_COUNT ? stage : 0]);
+	if (head != agent.pool.head)
+		ctl_add_u64(answer, "worker_of", head->owner_pid);
 }
 
 static void put_python(struct ctl_msg *answer)

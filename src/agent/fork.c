@@ -13,6 +13,7 @@
 #include "agent/hook/hook.h"
 #include "agent/identity.h"
 #include "agent/io_thread.h"
+#include "agent/parent.h"
 #include "agent/plugin_frame.h"
 #include "agent/python/python.h"
 #include "agent/threads.h"
@@ -115,6 +116,7 @@ void fork_promote(enum agent_reason reason)
 		return; /* under way, or it has failed before */
 	in_child(); /* _Fork and clone run no handlers */
 	atomic_store(&promoting, 1);
+	parent_leave();
 	identity_bind_again();
 	life_log_setup();
 	if (replace_pool(&err) < 0) {

@@ -3,8 +3,10 @@
 #include "agent/identity.h"
 
 #include "agent/env.h"
+#include "agent/parent.h"
 #include "safe/siglog.h"
 #include "base/num.h"
+#include "safe/pool.h"
 #include "spool/owner.h"
 
 #include <arpa/inet.h>
@@ -302,6 +304,33 @@ static void bind_rank(void)
 	first_number(env_local_rank_names, &identity.local_rank);
 }
 
+static void copy_text(char *to, size_t room, struct msg_text text)
+{
+	size_t n = text.bytes < room ? text.bytes : room - 1;
+
+	memcpy(to, text.at, n);
+	to[n] = 0;
+}
+
+/* Who we are; called under bind_lock. */
+static void bind_all(void)
+{
+	static uint8_t bytes[POOL_ORIGIN];
+	struct msg_origin rank;
+
+	if (!parent_origin(bytes, &rank)) {
+		bind_rank();
+		identity_run(env_peek, launcher_start(), identity.run, sizeof(identity.run));
+		return;
+	}
+	copy_text(identity.run, sizeof(identity.run), rank.run);
+	identity.rank = rank.rank;
+	identity.rank_known = rank.rank_known;
+	identity.local_rank = rank.local_rank;
+	identity.world_size = rank.world_size;
+	identity.source = rank.rank_known ? RANK_BY_PARENT : RANK_UNKNOWN;
+}
+
 void identity_bind(void)
 {
 	int free_word = 0;
@@ -312,8 +341,7 @@ void identity_bind(void)
 	if (!atomic_compare_exchange_strong_explicit(&bind_lock, &free_word, 1, memory_order_acquire,
 						     memory_order_relaxed))
 		return;
-	bind_rank();
-	identity_run(env_peek, launcher_start(), identity.run, sizeof(identity.run));
+	bind_all();
 	/* release: who sees bound sees the rest */
 	atomic_store_explicit(&identity.bound, true, memory_order_release);
 	siglog(SIGLOG_INFO, "identity", "run %s rank %u%s of %u on %s", identity.run, identity.rank,
@@ -328,15 +356,19 @@ void identity_guess(void)
 	    !atomic_compare_exchange_strong_explicit(&bind_lock, &free_word, 1, memory_order_acquire,
 						     memory_order_relaxed))
 		return;
-	bind_rank();
-	identity_run(env_peek, launcher_start(), identity.run, sizeof(identity.run));
+	bind_all();
+	atomic_store_explicit(&bind_lock, 0, memory_order_release);
+}
+
+void identity_unbind(void)
+{
+	atomic_store_explicit(&identity.bound, false, memory_order_relaxed);
 	atomic_store_explicit(&bind_lock, 0, memory_order_release);
 }
 
 void identity_bind_again(void)
 {
-	atomic_store_explicit(&identity.bound, false, memory_order_relaxed);
-	atomic_store_explicit(&bind_lock, 0, memory_order_relaxed);
+	identity_unbind();
 	identity_start();
 }
 

@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 /** enum rank_source - where the rank came from; shown in `status` and in the meta file */
-enum rank_source { RANK_UNKNOWN, RANK_BY_GROUP, RANK_BY_ENV };
+enum rank_source { RANK_UNKNOWN, RANK_BY_GROUP, RANK_BY_ENV, RANK_BY_PARENT };
 
 struct identity {
 	/* fixed when the agent starts */
@@ -46,7 +46,8 @@ void identity_start(void);
 /**
  * identity_bind - bind run and rank, once; later calls change nothing
  *
- * Order: torch's process group (agent_rank_hint), the environment as it is now, as it was when the process started.
+ * A worker has those of its rank (parent.h). Else in this order: torch's process group (agent_rank_hint), the environment
+ * as it is now, as it was when the process started.
  * Context: thread; not in a hook.
  */
 void identity_bind(void);
@@ -60,6 +61,9 @@ void identity_guess(void);
 
 /** identity_hint - what torch's process group says. Context: hook. */
 void identity_hint(uint32_t rank, uint32_t world_size);
+
+/** identity_unbind - the next identity_bind() finds run and rank anew. Context: the io thread. */
+void identity_unbind(void);
 
 /** identity_bind_again - a forked child that became a rank of its own. Context: thread of that child. */
 void identity_bind_again(void);

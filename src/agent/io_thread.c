@@ -7,11 +7,14 @@
 #include "agent/identity.h"
 #include "agent/life.h"
 #include "agent/meta.h"
+#include "agent/parent.h"
 #include "agent/threads.h"
 #include "base/fault.h"
 #include "safe/clock.h"
+#include "safe/rawio.h"
 #include "safe/siglog.h"
 #include "spool/recover.h"
+#include "spool/socket.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -26,6 +29,8 @@
 #define META_PERIOD_NS 60000000000u
 #define SLOW_NS 2000000000u /* a pass that takes longer shows a slow file system */
 #define RECOVER_AFTER_NS 300000000000u /* then look, once, for what killed processes left */
+#define WORKERS_PERIOD_NS 5000000000u /* between looks for what this process's workers left */
+#define PARENT_PERIOD_NS 1000000000u
 #define END_TRIES 3
 
 static struct {
@@ -42,7 +47,14 @@ static struct {
 	bool late_rank_said;
 	bool local; /* output goes below SYSTRACE_LOCAL_PATH */
 	uint64_t recover_ns; /* when to look for what killed processes left; 0 = done */
+	uint64_t workers_ns; /* when to look for what workers left */
+	uint64_t parent_ns; /* when to look for our rank */
 } io = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static bool recording(void)
+{
+	return atomic_load_explicit(&life.record_reason, memory_order_relaxed) >= 0;
+}
 
 /* --- what others ask ------------------------------------------------------------------------------------------------- */
 
@@ -243,6 +255,21 @@ static bool open_drain(void)
 	return true;
 }
 
+/* The files of this process as a worker are done; what follows is a rank's. */
+static void part(void)
+{
+	struct msg_origin origin;
+	struct st_err err;
+
+	identity_unbind();
+	if (!io.drain)
+		return; /* open_drain() binds */
+	identity_bind();
+	meta_origin(&origin);
+	if (drain_part(io.drain, &origin, &err) < 0)
+		siglog(SIGLOG_ERROR, "io", "%s", err.text);
+}
+
 /* --- the loop -------------------------------------------------------------------------------------------------------- */
 
 static void publish(void)
@@ -376,13 +403,65 @@ static void recover_others(void)
 		siglog(SIGLOG_INFO, "io", "recovered the records of %d killed processes", done);
 }
 
+static void worker_gone(void *ctx, const struct recover_report *report)
+{
+	if (report->verdict == RECOVER_DONE)
+		socket_remove(env.text[ENV_SOCKET_DIR], report->pid, identity.pidns);
+}
+
+/*
+ * Workers of a forkserver leave by _exit, others by a signal: what they had not written yet is finished soon, in their
+ * files, and their pools do not pile up in a memory file system that the job may need.
+ */
+static void recover_workers(void)
+{
+	struct recover_options options = {
+		.size = sizeof(options),
+		.place = env.text[ENV_SPOOL_PATH],
+		.uid = identity.uid,
+		.dump_path = io.status.dump_path[0] ? io.status.dump_path : env.text[ENV_DUMP_PATH],
+		.worker_of = identity.pid,
+		.report = worker_gone,
+	};
+	struct st_err ignored;
+
+	recover_run(&options, &ignored);
+	io.workers_ns = clock_mono_ns() + WORKERS_PERIOD_NS;
+}
+
+/*
+ * A worker says so in its pool, for recover and for the names of its files, and records when its rank does. One that has
+ * come to step by itself is a rank of its own, also in its files.
+ */
+static void follow_parent(void)
+{
+	struct pool_header *head = agent.pool.head;
+	bool worker;
+
+	if (!parent_pid() && clock_mono_ns() >= io.parent_ns) {
+		io.parent_ns = clock_mono_ns() + PARENT_PERIOD_NS;
+		parent_find();
+		head->worker_of = parent_pid();
+	}
+	worker = agent_place() != head;
+	if (worker != !!(head->worker_of & POOL_WORKER) && (!worker || !recording())) {
+		head->worker_of = parent_pid() | (worker ? POOL_WORKER : 0);
+		if (recording())
+			part();
+		else
+			io_announce();
+	}
+	if (!recording() && parent_records())
+		agent_record(AGENT_BY_PARENT);
+}
+
 static int sync_files(void)
 {
 	int i, ret = 0;
 
 	for (i = 0; i < io.status.files; i++) {
 		/* a pipe that somebody put there would make us wait for its writer */
-		int fd = open(io.status.file[i], O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+		int fd = sys_open_apart(io.status.file[i], O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
 
 		if (fd < 0 || fsync(fd))
 			ret = -errno;
@@ -461,20 +540,18 @@ static void pass_idle(void)
 	atomic_store_explicit(&io.done, ticket, memory_order_release);
 }
 
-static bool recording(void)
-{
-	return atomic_load_explicit(&life.record_reason, memory_order_relaxed) >= 0;
-}
-
 void io_run(void)
 {
 	uint64_t sleep_ns = FLUSH_NS;
 	bool all_written;
 	int tries;
 
+	follow_parent();
 	io.recover_ns = clock_mono_ns() + RECOVER_AFTER_NS;
+	io.workers_ns = clock_mono_ns() + WORKERS_PERIOD_NS;
 	while (!thread_stopping(THREAD_IO)) {
 		thread_sleep(THREAD_IO, sleep_ns);
+		follow_parent();
 		if (!recording()) {
 			pass_idle();
 		} else {
@@ -482,8 +559,13 @@ void io_run(void)
 			pass(false);
 		}
 		recover_others();
+		if (clock_mono_ns() >= io.workers_ns)
+			recover_workers();
 		siglog_drain();
 	}
+	follow_parent();
+	if (!recording() && agent.pool.head->worker_of & POOL_WORKER)
+		life_mark_recording(AGENT_BY_PARENT); /* it ends before its rank's first step does */
 	/* the hooks are off: what is in the pool now is all there will be */
 	for (tries = 0; recording() && tries < END_TRIES; tries++) {
 		pass(true);
@@ -494,6 +576,7 @@ void io_run(void)
 	all_written = !recording() || !drain_pending(&agent.pool);
 	drain_free(io.drain);
 	io.drain = NULL;
+	recover_workers();
 	siglog(SIGLOG_INFO, "agent", "ended: %llu records written, %llu dropped",
 	       (unsigned long long)io.status.drain.records, (unsigned long long)io.status.drain.dropped);
 	siglog_drain();

@@ -11,8 +11,9 @@
 #include "agent/identity.h"
 #include "agent/io_thread.h"
 #include "agent/last.h"
-#include "agent/stack/pyframes.h"
+#include "agent/parent.h"
 #include "agent/python/python.h"
+#include "agent/stack/pyframes.h"
 #include "agent/threads.h"
 #include "safe/clock.h"
 #include "safe/siglog.h"
@@ -50,7 +51,8 @@ const char *life_reason_text(int reason)
 	static const char *const text[] = {
 		[AGENT_BY_FRAMEWORK] = "framework", [AGENT_BY_RUNTIME] = "runtime",
 		[AGENT_BY_COMMAND] = "command",	    [AGENT_BY_ENV] = "env",
-		[AGENT_BY_STEP] = "step",	    [AGENT_BY_COMM] = "comm",
+		[AGENT_BY_PARENT] = "parent",	    [AGENT_BY_STEP] = "step",
+		[AGENT_BY_COMM] = "comm",
 	};
 
 	return reason < 0 || reason > AGENT_BY_COMM ? "" : text[reason];
@@ -158,6 +160,8 @@ static bool start(enum agent_reason reason)
 	atomic_store_explicit(&life.start_reason, reason, memory_order_relaxed);
 	if (make_pool() < 0)
 		return give_up();
+	parent_find(); /* before the first record, so that it has the right step */
+	agent.pool.head->worker_of = parent_pid();
 	if (env.python_tracing)
 		pool_switch(&agent.pool, PLUGIN_BIT_STAGES, true);
 	pool_switch(&agent.pool, PLUGIN_BIT_COMM, true);

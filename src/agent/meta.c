@@ -84,6 +84,8 @@ static void put_identity(struct json_writer *w)
 	number(w, "local_rank", identity.local_rank);
 	number(w, "world_size", identity.world_size);
 	text(w, "job", identity.job);
+	if (agent.pool.head->worker_of & POOL_WORKER)
+		number(w, "worker_of", agent.pool.head->worker_of & ~POOL_WORKER);
 	text(w, "ip", identity.ip);
 }
 

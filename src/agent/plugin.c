@@ -65,7 +65,7 @@ bool plugin_args_bool(const struct plugin_args *args, const char *key)
 /* The step that runs, from 1: what start_step= names. */
 static uint64_t step_running(void)
 {
-	return 1 + (agent.pool.head ? atomic_load_explicit(&agent.pool.head->step, memory_order_relaxed) : 0);
+	return 1 + (agent.pool.head ? atomic_load_explicit(&agent_place()->step, memory_order_relaxed) : 0);
 }
 
 static uint64_t unix_now_ns(void)

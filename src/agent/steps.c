@@ -8,6 +8,7 @@
 
 #include "agent/agent.h"
 #include "agent/flight.h"
+#include "agent/parent.h"
 #include "agent/python/comm.h"
 #include "agent/stage.h"
 #include "safe/clock.h"
@@ -83,9 +84,17 @@ static __thread struct {
 
 /* ---- who is calling ------------------------------------------------------------------------------------------------- */
 
+/* A forked child, or one that multiprocessing started for a rank that trains. */
 static bool is_worker(void)
 {
-	return steps.generation != 1;
+	return steps.generation != 1 || agent_place() != agent.pool.head;
+}
+
+/* What steps or calls a collective is no worker. A forked child becomes a rank by agent_record(), as its call returns. */
+static void stand_alone(void)
+{
+	if (steps.generation == 1)
+		parent_leave();
 }
 
 static void adopt_process(uint32_t generation)
@@ -104,7 +113,7 @@ static void adopt_process(uint32_t generation)
 	}
 	steps.head = head;
 	steps.generation = generation;
-	steps.credit = generation == 1 ? STEPS_BURST_BYTES : STEPS_BURST_BYTES / WORKER_SHARE;
+	steps.credit = is_worker() ? STEPS_BURST_BYTES / WORKER_SHARE : STEPS_BURST_BYTES;
 	steps.credit_ns = now;
 	steps.sums_ns = now;
 	steps.full = true;
@@ -145,7 +154,7 @@ static void tally(uint64_t *count)
 /* The step that runs, from 1: one behind the completed ones, so that its records and its step record have one number. */
 static uint32_t step_running(void)
 {
-	return (uint32_t)atomic_load_explicit(&agent.pool.head->step, memory_order_relaxed) + 1;
+	return (uint32_t)atomic_load_explicit(&agent_place()->step, memory_order_relaxed) + 1;
 }
 
 /* Begins the recording, or makes a rank of a forked child: agent_record() knows what is left to do. */
@@ -337,6 +346,7 @@ static void comm_enter(const struct stage_fn *fn, struct stage_frame *frame, voi
 	frame->count = 0;
 	if (!frame->outermost)
 		return;
+	stand_alone();
 	comm_read(fn, args, nargsf, kwnames, &call);
 	if (call.outside) {
 		frame->outermost = false;
@@ -435,7 +445,7 @@ static bool kind_is_frequent(enum stage_type kind)
 
 static void stage_put(const struct stage_fn *fn, const struct stage_frame *frame, uint64_t now, bool raised)
 {
-	struct pool_header *head = agent.pool.head;
+	const struct pool_header *head = agent_place();
 	struct rec_stage rec = {
 		.head = { .bytes = sizeof(rec), .type = REC_STAGE, .step = step_running() },
 		.begin_ns = frame->begin_ns,
@@ -476,6 +486,7 @@ static void optimizer_enter(struct stage_frame *frame, void *const *args, size_t
 {
 	if (!frame->outermost)
 		return;
+	stand_alone();
 	mine.inner_step = false;
 	mine.optimizer = args && nargsf << 1 ? args[0] : NULL;
 }
@@ -521,6 +532,9 @@ void stage_enter(const struct stage_fn *fn, struct stage_frame *frame, void *con
 		comm_enter(fn, frame, args, nargsf, kwnames);
 		break;
 	case ROLE_MODEL_CALL:
+		if (frame->outermost)
+			stand_alone();
+		break;
 	case ROLE_PLAIN:
 		break;
 	}
@@ -594,7 +608,7 @@ void stage_gc(uint64_t begin_ns, uint64_t end_ns, uint32_t gen, uint32_t collect
 		return;
 	}
 	rec.head.step = step_running();
-	rec.stage_id = atomic_load_explicit(&agent.pool.head->stage_id, memory_order_relaxed);
+	rec.stage_id = atomic_load_explicit(&agent_place()->stage_id, memory_order_relaxed);
 	if (is_worker())
 		rec.head.flags |= STAGE_WORKER;
 	pool_put(&agent.pool, &rec, sizeof(rec), POOL_SRC_STAGE);

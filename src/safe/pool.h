@@ -34,6 +34,7 @@
 #define POOL_PENDING 1024
 #define POOL_MAX_RECORD 1024u
 #define POOL_ORIGIN 2048u
+#define POOL_WORKER 0x80000000u /* of pool_header.worker_of: a data-loader worker of that process, which trains */
 #define POOL_ORIGIN_AT(offset, bytes) ((uint32_t)(offset) << 16 | (uint32_t)(bytes))
 
 enum chunk_state { CHUNK_FREE, CHUNK_OWNED, CHUNK_BUSY, CHUNK_FULL, CHUNK_DRAIN };
@@ -164,6 +165,7 @@ struct pool_header {
 	struct pool_pending pending;
 	uint32_t origin_at; /* POOL_ORIGIN_AT(offset, bytes), 0 = none; a new one is written beside it, so one is always whole */
 	uint8_t origin[POOL_ORIGIN]; /* encoded Origin message, put at the head of files that recover has to create */
+	uint32_t worker_of; /* pid of the process that had multiprocessing start this one, or-ed with POOL_WORKER; 0 = none */
 	int64_t wall_minus_mono_ns; /* offset of the newest segment */
 	char format[8]; /* pb or json */
 	char dump_path[POOL_PATH];

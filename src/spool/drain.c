@@ -268,6 +268,19 @@ int drain_identify(struct drain *d, const struct msg_origin *origin, struct st_e
 	return ret < 0 ? ret : take_identity(d, err);
 }
 
+int drain_part(struct drain *d, const struct msg_origin *origin, struct st_err *err)
+{
+	int i;
+
+	for (i = 0; i < d->sink_count; i++) {
+		out_rollback(&d->sinks[i].out); /* does something after a failed batch only */
+		out_retire(&d->sinks[i].out);
+	}
+	d->seen_count = 0;
+	memset(d->seen, 0, sizeof(d->seen));
+	return drain_identify(d, origin, err);
+}
+
 /* --- what is there --------------------------------------------------------------------------------------------------- */
 
 static struct pool_chunk *chunk_at(const struct pool *pool, uint32_t i)
@@ -1176,7 +1189,9 @@ int drain_adopt(struct drain *d, struct st_err *err)
 
 bool drain_recorded(const struct pool_header *head)
 {
-	return head->origin_at && atomic_load_explicit(&head->recording, memory_order_relaxed) != POOL_READY;
+	/* a worker's rank records, whether the worker has noticed it or not */
+	return head->origin_at && (atomic_load_explicit(&head->recording, memory_order_relaxed) != POOL_READY ||
+				   head->worker_of & POOL_WORKER);
 }
 
 /* --- small things ------------------------------------------------------------------------------------------------------ */

@@ -79,6 +79,14 @@ bool drain_recorded(const struct pool_header *head);
 int drain_identify(struct drain *d, const struct msg_origin *origin, struct st_err *err);
 
 /**
+ * drain_part - this process is from now on another one to readers: a worker that has become a rank
+ *
+ * The files so far stay as they are, new ones are made. Context: the drain's thread, between steps.
+ * Return: as drain_identify().
+ */
+int drain_part(struct drain *d, const struct msg_origin *origin, struct st_err *err);
+
+/**
  * drain_step - write what is there
  * @flush: false: only chunks handed back full. true: also what idle and busy threads have put so far (every flush
  *	period, 200 ms; before an answer to `disable`; at exit)

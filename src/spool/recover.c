@@ -140,6 +140,12 @@ static int empty_pool(struct work *w, struct pool *pool, struct st_err *err)
 	return ret < 0 ? ret : 0;
 }
 
+/* What was killed before it was a pool is nobody's worker. Return: 0 = it may go. */
+static int unfinished(const struct work *w)
+{
+	return w->named_dead && !w->options->worker_of ? 0 : -EAGAIN;
+}
+
 static int recover_area(struct work *w, void *area, size_t bytes, struct st_err *err)
 {
 	/* a guard of our own: this pool has no writer here */
@@ -150,8 +156,10 @@ static int recover_area(struct work *w, void *area, size_t bytes, struct st_err 
 
 	if (!layout_is_sound(head, bytes))
 		return err_set(err, -EBADMSG, "pool of another version, or damaged");
-	if (w->options->dump_path && strcmp(w->options->dump_path, head->dump_path) != 0)
+	if (w->options->worker_of && (head->worker_of & ~POOL_WORKER) != w->options->worker_of)
 		return -EAGAIN; /* somebody else's to do */
+	if (w->options->dump_path && drain_recorded(head) && strcmp(w->options->dump_path, head->dump_path) != 0)
+		return -EAGAIN;
 	ret = pool_attach(&pool, area, bytes, &guard);
 	if (ret < 0)
 		return err_set(err, ret, "pool of another version, or damaged");
@@ -183,7 +191,7 @@ static int recover_pool(struct work *w, int fd, struct st_err *err)
 		return 0;
 	}
 	if ((size_t)st.st_size < pool_area_bytes(1))
-		return w->named_dead ? 0 : -EAGAIN; /* killed, or still busy, while it was made */
+		return unfinished(w); /* killed, or still busy, while it was made */
 	/* a hole (somebody's sparse copy) on a full file system would end us, or the job that recovers, by SIGBUS */
 	ret = posix_fallocate(fd, 0, st.st_size);
 	if (ret && ret != EOPNOTSUPP)
@@ -197,7 +205,7 @@ static int recover_pool(struct work *w, int fd, struct st_err *err)
 		snprintf(w->owner.boot_id, sizeof(w->owner.boot_id), "%.39s", head->boot_id);
 		ret = owner_life(&w->owner) == OWNER_DEAD ? recover_area(w, area, (size_t)st.st_size, err) : -EAGAIN;
 	} else {
-		ret = w->named_dead ? 0 : -EAGAIN;
+		ret = unfinished(w);
 	}
 	munmap(area, (size_t)st.st_size);
 	return ret;
@@ -213,7 +221,7 @@ static int recover_dir(struct work *w, int dir, const char *name, struct st_err 
 {
 	int fd, ret;
 
-	fd = FAULT("recover.open") ? -1 : openat(dir, "pool", O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+	fd = FAULT("recover.open") ? -1 : sys_openat_apart(dir, "pool", O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0);
 	if (fd < 0 && errno != ENOENT)
 		return err_set(err, -errno, "cannot open the pool: %s", strerror(errno));
 	if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB)) {
@@ -221,7 +229,7 @@ static int recover_dir(struct work *w, int dir, const char *name, struct st_err 
 		close(fd);
 		return 0;
 	}
-	ret = fd >= 0 ? recover_pool(w, fd, err) : w->named_dead ? 0 : -EAGAIN;
+	ret = fd >= 0 ? recover_pool(w, fd, err) : unfinished(w);
 	if (ret == 0 && w->report.verdict == RECOVER_DONE && !w->options->dry_run) {
 		unlinkat(dir, "pool", 0);
 		unlinkat(w->base_fd, name, AT_REMOVEDIR);
@@ -248,7 +256,7 @@ static int visit(void *ctx, const char *name, uint64_t inode)
 	if (w->report.verdict == RECOVER_UNKNOWN)
 		snprintf(w->text, sizeof(w->text),
 			 "its pid namespace is not ours: run this there, or as root on the host");
-	dir = openat(w->base_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	dir = sys_openat_apart(w->base_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
 	if (dir < 0)
 		return 0; /* gone meanwhile */
 	ret = sys_fstat(dir, &st);

@@ -38,7 +38,8 @@ struct recover_options {
 	size_t size; /* sizeof(struct recover_options) */
 	const char *place; /* like spool_options.place */
 	uid_t uid; /* whose directories */
-	const char *dump_path; /* only pools whose files belong below it; NULL = all */
+	const char *dump_path; /* only pools whose files belong below it, or that have none; NULL = all */
+	uint32_t worker_of; /* only pools of processes that this one had started (pool_header.worker_of); 0 = all */
 	bool dry_run; /* say what would be done, change nothing */
 	void (*report)(void *ctx, const struct recover_report *report); /* may be NULL */
 	void *ctx;

@@ -3,6 +3,7 @@
 #include "spool/sink.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 extern const struct sink_ops sink_timeline_pb, sink_timeline_json, sink_timeline_ext, sink_markers, sink_io_pb,
@@ -59,6 +60,14 @@ struct msg_text sink_text(const struct pool_header *head, uint32_t id)
 	if (!id || id >= POOL_NAMES_BYTES)
 		return (struct msg_text){ "", 0 };
 	return (struct msg_text){ names->text + id, strnlen(names->text + id, POOL_NAMES_BYTES - id) };
+}
+
+const char *sink_of_worker(const struct sink *s, char text[SINK_WORKER])
+{
+	text[0] = 0;
+	if (s->env->head->worker_of & POOL_WORKER)
+		snprintf(text, SINK_WORKER, "-%u", s->env->origin->pid);
+	return text;
 }
 
 int sink_put_pb(struct sink *s, const struct pb_writer *w)

@@ -109,6 +109,11 @@ bool sink_note_of(const struct sink *s, const struct sink_rec *rec, const char *
 /** sink_origin - identity with this file's own offset and segment number. Context: thread. */
 struct msg_origin sink_origin(const struct sink *s);
 
+#define SINK_WORKER 16u
+
+/** sink_of_worker - what a worker's files have in their names behind the rank: "-<pid>", "" for others; returns @text */
+const char *sink_of_worker(const struct sink *s, char text[SINK_WORKER]);
+
 /** sink_clock - a snapshot as a message. */
 struct msg_clock sink_clock(const struct clock_snapshot *clocks);
 

@@ -41,7 +41,7 @@ static struct msg_io entry_of(const struct sink *s, const struct sink_rec *rec)
 		.pid = rec->pid == s->env->origin->pid ? 0 : rec->pid,
 		.tid = rec->tid == s->env->origin->pid ? 0 : rec->tid,
 		.fd = (uint32_t)(io->fd + 1),
-		.worker = rec->worker,
+		.worker = rec->worker || rec->head->flags & STAGE_WORKER,
 		.is_socket = socket,
 	};
 }

@@ -27,8 +27,10 @@ struct sidecar {
 static void markers_name(const struct sink *s, char *stem, size_t room, const char **suffix)
 {
 	const struct msg_origin *origin = s->env->origin;
+	char of_worker[SINK_WORKER];
 
-	snprintf(stem, room, "mspti/mspti-marker-%.*s-%u", (int)origin->ip.bytes, origin->ip.at, origin->rank);
+	snprintf(stem, room, "mspti/mspti-marker-%.*s-%u%s", (int)origin->ip.bytes, origin->ip.at, origin->rank,
+		 sink_of_worker(s, of_worker));
 	*suffix = ".csv";
 }
 

@@ -137,8 +137,10 @@ static bool next_frame(struct msg_text *rest, struct msg_text *frame)
 static void timeline_name(const struct sink *s, char *stem, size_t room, const char **suffix)
 {
 	const struct msg_origin *origin = s->env->origin;
+	char of_worker[SINK_WORKER];
 
-	snprintf(stem, room, "timeline/%.*s--%05u", (int)origin->host.bytes, origin->host.at, origin->rank);
+	snprintf(stem, room, "timeline/%.*s--%05u%s", (int)origin->host.bytes, origin->host.at, origin->rank,
+		 sink_of_worker(s, of_worker));
 	*suffix = s->ops->kind == SINK_TIMELINE_EXT ? ".timeline.ext.json" : ".timeline";
 }
 

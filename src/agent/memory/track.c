@@ -54,7 +54,7 @@ static bool recording(void)
 
 static bool put(uint8_t flags, uint64_t at_ns, uintptr_t address, const struct block *block)
 {
-	const struct pool_header *head = agent.pool.head;
+	const struct pool_header *head = agent_place();
 	struct rec_mem rec = {
 		.head = { .bytes = sizeof(rec),
 			  .type = REC_MEM,

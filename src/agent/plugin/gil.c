@@ -148,7 +148,7 @@ static void put(enum gil_what what, uint32_t lock, uint64_t begin_ns, uint64_t e
 		.head = { .bytes = sizeof(rec),
 			  .type = REC_GIL,
 			  .flags = flags,
-			  .step = (uint32_t)atomic_load_explicit(&agent.pool.head->step, memory_order_relaxed) + 1 },
+			  .step = (uint32_t)atomic_load_explicit(&agent_place()->step, memory_order_relaxed) + 1 },
 		.begin_ns = begin_ns,
 		.dur_ns = end_ns - begin_ns,
 		.what = what,
@@ -173,7 +173,7 @@ static void put_for(enum gil_what what, uint32_t lock, uint32_t tid, const char 
 		.gil = { .head = { .bytes = sizeof(rec),
 				   .type = REC_GIL,
 				   .flags = flags | GIL_FOR_OTHER,
-				   .step = (uint32_t)atomic_load_explicit(&agent.pool.head->step, memory_order_relaxed) +
+				   .step = (uint32_t)atomic_load_explicit(&agent_place()->step, memory_order_relaxed) +
 					   1 },
 			 .begin_ns = begin_ns,
 			 .dur_ns = end_ns - begin_ns,

@@ -114,7 +114,7 @@ struct io_call {
 static void put(const struct io_call *call, const struct fds_name *name)
 {
 	const struct io_config *c = atomic_load_explicit(&config, memory_order_acquire);
-	const struct pool_header *head = agent.pool.head;
+	const struct pool_header *head = agent_place();
 	uint64_t room[(sizeof(struct rec_io) + IO_TEXT_MAX + 7) / 8];
 	struct rec_io *rec = (struct rec_io *)room;
 	uint32_t bytes = (uint32_t)(sizeof(*rec) + name->bytes + 7) & ~7u;
@@ -124,6 +124,7 @@ static void put(const struct io_call *call, const struct fds_name *name)
 	*rec = (struct rec_io){
 		.head = { .bytes = (uint16_t)bytes,
 			  .type = REC_IO,
+			  .flags = head == agent.pool.head ? 0 : STAGE_WORKER,
 			  .step = (uint32_t)atomic_load_explicit(&head->step, memory_order_relaxed) + 1 },
 		.begin_ns = call->begin_ns,
 		.dur_ns = call->end_ns - call->begin_ns,

@@ -68,7 +68,7 @@ static bool put_state(uint8_t flags)
 		.head = { .bytes = sizeof(rec),
 			  .type = REC_MEM_STATE,
 			  .flags = flags,
-			  .step = (uint32_t)atomic_load_explicit(&agent.pool.head->step, memory_order_relaxed) + 1 },
+			  .step = (uint32_t)atomic_load_explicit(&agent_place()->step, memory_order_relaxed) + 1 },
 		.at_ns = clock_mono_ns(),
 		.rss = resident(),
 	};

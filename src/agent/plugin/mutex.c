@@ -39,7 +39,7 @@ static uint32_t stack_of_caller(void)
 static void put_times(enum lock_call call, uint64_t begin_ns, uint64_t end_ns, const volatile void *lock,
 		      uint32_t owner, int result, const void *caller, uint32_t repeats)
 {
-	const struct pool_header *head = agent.pool.head;
+	const struct pool_header *head = agent_place();
 	struct rec_lock rec = {
 		.head = { .bytes = sizeof(rec),
 			  .type = REC_LOCK,
