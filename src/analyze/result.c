@@ -125,6 +125,7 @@ static int write_file(const char *path, const char *text)
 int result_write(const char *dir, const char *stem, const char *text, char *path, size_t path_room, bool *fallback,
 		 struct st_err *err)
 {
+	int64_t when = (int64_t)time(NULL);
 	char other[PATH_MAX];
 	int ret = dir && *dir ? make_dirs(dir) : -ENOENT;
 
@@ -135,8 +136,11 @@ int result_write(const char *dir, const char *stem, const char *text, char *path
 			return err_set(err, ret, "cannot write into %s: %s", other, strerror(-ret));
 		dir = other;
 	}
-	if (snprintf(path, path_room, "%s/%s_%" PRId64 ".json", dir, stem, (int64_t)time(NULL)) >= (int)path_room)
-		return err_set(err, -ENAMETOOLONG, "%s: the name is too long", dir);
+	/* names have whole seconds: a second result of one second gets the next free one, and none is lost */
+	do {
+		if (snprintf(path, path_room, "%s/%s_%" PRId64 ".json", dir, stem, when++) >= (int)path_room)
+			return err_set(err, -ENAMETOOLONG, "%s: the name is too long", dir);
+	} while (access(path, F_OK) == 0);
 	ret = write_file(path, text);
 	return ret < 0 ? err_set(err, ret, "cannot write %s: %s", path, strerror(-ret)) : 0;
 }

@@ -6,27 +6,19 @@
  */
 #include "trace/readers.h"
 
-#include "base/hash64.h"
-#include "trace/markers.h"
+#include "trace/markers_impl.h"
 #include "trace/session.h"
 #include "wire/csv.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#ifdef HAVE_JANSSON
-#include <jansson.h>
-#endif
 
-#define OPEN_MAX_OPS 4096u /* begun and not yet ended; the older half is given up beyond */
-#define NAME_SLOTS 1024u /* direct-mapped cache of name texts */
-#define NAME_BYTES 232u /* longer texts are parsed each time */
 #define LINE_MAX_BYTES 65536u
 #define WINDOW_NS 2000000000u
-
-enum { FLAG_INSTANT = 1 | 8, FLAG_BEGIN = 2 | 16, FLAG_END = 4 | 32, FLAG_ALL = 63 };
 
 enum column {
 	COL_FLAG,
@@ -54,421 +46,6 @@ static const char *const column_names[COLS] = {
 	"msptiObjectId_Pt_ProcessId",
 	"msptiObjectId_Pt_ThreadId",
 };
-/** struct row - one line; the four columns of objects hold two numbers, written twice */
-struct row {
-	uint64_t flag, id, kind, source, t_ns;
-	uint64_t object[4]; /* device, stream, pid, tid as written */
-	const char *name;
-	size_t name_len;
-};
-
-/** struct label - what a name means; texts as name ids */
-struct label {
-	uint32_t name; /* operation of a collective, whole text otherwise; 0 = empty */
-	uint32_t group, dtype;
-	bool comm;
-	uint64_t count;
-};
-
-struct cached_label {
-	uint64_t hash;
-	uint32_t len; /* 0 = free */
-	char text[NAME_BYTES];
-	struct label label;
-};
-
-/** struct op - half a pair; key 0 = free slot */
-struct op {
-	uint64_t key; /* id * 2 + side + 1 */
-	uint64_t t_ns;
-	uint32_t object[2];
-	bool ended; /* the end came first */
-	struct label label;
-};
-
-struct markers {
-	struct ev_reader base;
-	struct input input;
-	uint8_t column_at[32]; /* enum column of each column of a file with another header */
-	unsigned int columns; /* 0 = the usual ten */
-	struct op *ops;
-	uint32_t ops_mask, ops_count;
-	struct cached_label *labels;
-	struct event *queue; /* given up or left open, to be delivered */
-	uint32_t queue_at, queue_len;
-	bool done;
-	bool device_only; /* markers_device_only() */
-	uint64_t issued; /* then: highest id whose host side began */
-	uint32_t key_group, key_dtype, key_count, key_id, key_side, name_unnamed, name_lost, sides[2];
-	uint64_t rows, bad_rows, odd_flags, no_time, unpaired_ends, unpaired_begins, other_kinds;
-	uint64_t first_bad; /* offset */
-	uint64_t last_ns; /* time of the newest row */
-	uint64_t lines_end; /* offset; whole lines up to here are in the window */
-	bool cut; /* the last line had no end */
-	uint32_t drops, drop_at; /* of the sidecar */
-	struct drop {
-		uint32_t source;
-		uint64_t count, from_ns, to_ns;
-	} drop[16];
-};
-
-/* ---- names -------------------------------------------------------------------------------------------------------- */
-
-static uint32_t intern(struct markers *mk, const char *text, size_t len)
-{
-	return ev_name(mk->base.session, text, len);
-}
-
-static uint64_t number_of(const char *text, size_t len)
-{
-	uint64_t value = 0;
-
-	while (len && *text >= '0' && *text <= '9') {
-		value = value * 10 + (uint64_t)(*text++ - '0');
-		len--;
-	}
-	return value;
-}
-
-/* comm:<op>!<group>!<dtype>!<count>, or with commas */
-static void label_old(struct markers *mk, const char *text, size_t len, struct label *label)
-{
-	const char *part[4] = { text, "", "", "" };
-	size_t part_len[4] = { 0 };
-	size_t i;
-	int n = 0;
-
-	for (i = 0; i <= len; i++) {
-		if (i < len && text[i] != '!' && text[i] != ',')
-			continue;
-		part_len[n] = (size_t)(text + i - part[n]);
-		if (i == len || n == 3)
-			break;
-		part[++n] = text + i + 1;
-	}
-	label->comm = true;
-	label->name = intern(mk, part[0], part_len[0]);
-	label->group = intern(mk, part[1], part_len[1]);
-	label->dtype = intern(mk, part[2], part_len[2]);
-	label->count = number_of(part[3], part_len[3]);
-}
-
-/* Value of a key of the brace form, whose quotes may be preceded by backslashes. Return: its length, 0 = not there. */
-static size_t brace_value(const char *text, size_t len, const char *key, const char **value)
-{
-	const char *end = text + len;
-	const char *at = memmem(text, len, key, strlen(key));
-	const char *begin;
-
-	if (!at)
-		return 0;
-	at += strlen(key);
-	while (at < end && (*at == '\\' || *at == '"' || *at == ' '))
-		at++;
-	if (at == end || *at++ != ':')
-		return 0;
-	while (at < end && (*at == '\\' || *at == '"' || *at == ' '))
-		at++;
-	begin = at;
-	while (at < end && *at != '\\' && *at != '"')
-		at++;
-	*value = begin;
-	return (size_t)(at - begin);
-}
-
-static void label_brace(struct markers *mk, const char *text, size_t len, struct label *label)
-{
-	const char *value = "";
-	size_t n = brace_value(text, len, "opName", &value);
-
-	if (!n) {
-		label->name = intern(mk, text, len);
-		return;
-	}
-	label->comm = true;
-	label->name = intern(mk, value, n);
-	n = brace_value(text, len, "groupName", &value);
-	label->group = n ? intern(mk, value, n) : 0;
-	n = brace_value(text, len, "dataType", &value);
-	label->dtype = n ? intern(mk, value, n) : 0;
-	n = brace_value(text, len, "count", &value);
-	label->count = n ? number_of(value, n) : 0;
-}
-
-static void label_parse(struct markers *mk, const char *text, size_t len, struct label *label)
-{
-	*label = (struct label){ 0 };
-	if (len > 5 && memcmp(text, "comm:", 5) == 0)
-		label_old(mk, text + 5, len - 5, label);
-	else if (len && text[0] == '{')
-		label_brace(mk, text, len, label);
-	else
-		label->name = intern(mk, text, len);
-}
-
-/* Names of one file differ in their operation, group or count: a few places tell most of them apart, comparing does the rest */
-static uint64_t label_hash(const char *text, size_t len)
-{
-	char places[32];
-
-	if (len < 2 * sizeof(places))
-		return hash64(text, len);
-	memcpy(places, text + 8, 8);
-	memcpy(places + 8, text + len / 2 - 4, 8);
-	memcpy(places + 16, text + len - 32, 16);
-	return hash64(places, sizeof(places));
-}
-
-static void label_of(struct markers *mk, const char *text, size_t len, struct label *label)
-{
-	struct cached_label *cached;
-	uint64_t hash;
-
-	if (!len || len > NAME_BYTES) {
-		label_parse(mk, text, len, label);
-		return;
-	}
-	hash = label_hash(text, len);
-	cached = &mk->labels[hash & (NAME_SLOTS - 1)];
-	if (cached->len != len || cached->hash != hash || memcmp(cached->text, text, len) != 0) {
-		label_parse(mk, text, len, &cached->label);
-		cached->hash = hash;
-		cached->len = (uint32_t)len;
-		memcpy(cached->text, text, len);
-	}
-	*label = cached->label;
-}
-
-/* ---- pairing ------------------------------------------------------------------------------------------------------ */
-
-static uint32_t op_slot(const struct markers *mk, uint64_t key)
-{
-	return (uint32_t)hash64_mix(key, 0x9e3779b97f4a7c15u) & mk->ops_mask;
-}
-
-/* Slot of a key: where it is, or the free one where it would go. */
-static struct op *op_find(struct markers *mk, uint64_t key)
-{
-	uint32_t at = op_slot(mk, key);
-
-	while (mk->ops[at].key && mk->ops[at].key != key)
-		at = (at + 1) & mk->ops_mask;
-	return &mk->ops[at];
-}
-
-/* Take an op out; the ones behind move up, so that no tombstones are left. */
-static void op_remove(struct markers *mk, struct op *op)
-{
-	uint32_t hole = (uint32_t)(op - mk->ops);
-	uint32_t at = hole;
-	uint32_t home;
-
-	for (;;) {
-		at = (at + 1) & mk->ops_mask;
-		if (!mk->ops[at].key)
-			break;
-		home = op_slot(mk, mk->ops[at].key);
-		if (((at - home) & mk->ops_mask) >= ((at - hole) & mk->ops_mask)) {
-			mk->ops[hole] = mk->ops[at];
-			hole = at;
-		}
-	}
-	mk->ops[hole].key = 0;
-	mk->ops_count--;
-}
-
-static int ops_grow(struct markers *mk)
-{
-	struct op *old = mk->ops;
-	uint32_t old_slots = mk->ops ? mk->ops_mask + 1 : 0;
-	uint32_t slots = old_slots ? old_slots * 2 : 256;
-	uint32_t i;
-
-	mk->ops = calloc(slots, sizeof(*mk->ops));
-	if (!mk->ops) {
-		mk->ops = old;
-		return -ENOMEM;
-	}
-	mk->ops_mask = slots - 1;
-	for (i = 0; i < old_slots; i++)
-		if (old[i].key)
-			*op_find(mk, old[i].key) = old[i];
-	free(old);
-	return 0;
-}
-
-static void fill_event(struct markers *mk, struct event *ev, const struct label *label, unsigned int side,
-		       const uint32_t object[2], uint64_t t_ns)
-{
-	memset(ev, 0, offsetof(struct event, args));
-	ev->t_ns = t_ns;
-	ev->track = (struct ev_track){ mk->base.origin.host, -1, -1, -1, -1, -1 };
-	if (side) {
-		ev->track.device = (int32_t)object[0];
-		ev->track.stream = (int32_t)object[1];
-	} else {
-		ev->track.pid = (int32_t)object[0];
-		ev->track.tid = (int32_t)object[1];
-	}
-	ev->rank = mk->base.origin.rank;
-	ev->kind = label->comm ? EV_COMM : EV_OTHER;
-	ev->name = label->name ? label->name : mk->name_unnamed;
-	ev->clock = EV_CLOCK_REAL;
-	ev->source = mk->base.source;
-	if (label->comm) {
-		ev->args[0] = (struct ev_arg){ .key = mk->key_group, .type = EV_ARG_NAME, .name = label->group };
-		ev->args[1] = (struct ev_arg){ .key = mk->key_dtype, .type = EV_ARG_NAME, .name = label->dtype };
-		ev->args[2] = (struct ev_arg){ .key = mk->key_count, .type = EV_ARG_U64, .u64 = label->count };
-		ev->nargs = 3;
-	}
-}
-
-static void add_id(struct markers *mk, struct event *ev, uint64_t id, unsigned int side)
-{
-	ev->args[ev->nargs++] = (struct ev_arg){ .key = mk->key_id, .type = EV_ARG_U64, .u64 = id };
-	ev->args[ev->nargs++] = (struct ev_arg){ .key = mk->key_side, .type = EV_ARG_NAME, .name = mk->sides[side] };
-}
-
-/* Half a pair whose other half will not come. An end alone says nothing but that it ended. */
-static void give_up(struct markers *mk, const struct op *op)
-{
-	struct event *ev;
-
-	if (op->ended) {
-		mk->unpaired_ends++;
-		return;
-	}
-	mk->unpaired_begins++;
-	ev = &mk->queue[mk->queue_len++];
-	fill_event(mk, ev, &op->label, (op->key - 1) & 1, op->object, op->t_ns);
-	add_id(mk, ev, (op->key - 1) >> 1, (op->key - 1) & 1);
-	ev->phase = EV_BEGIN;
-	ev->quality = EV_CUT_END;
-}
-
-static int by_time(const void *left, const void *right)
-{
-	uint64_t a = ((const struct op *)left)->t_ns, b = ((const struct op *)right)->t_ns;
-
-	return a < b ? -1 : a > b;
-}
-
-/* Give up the oldest ops until only @keep are left. Return: 0 or -ENOMEM. */
-static int give_up_old(struct markers *mk, uint32_t keep)
-{
-	struct op *all = malloc((mk->ops_count + 1) * sizeof(*all));
-	uint32_t i, n = 0;
-
-	if (!all)
-		return -ENOMEM;
-	if (!mk->queue) {
-		mk->queue = malloc(OPEN_MAX_OPS * sizeof(*mk->queue));
-		if (!mk->queue) {
-			free(all);
-			return -ENOMEM;
-		}
-	}
-	mk->queue_at = mk->queue_len = 0;
-	for (i = 0; i <= mk->ops_mask; i++)
-		if (mk->ops[i].key)
-			all[n++] = mk->ops[i];
-	qsort(all, n, sizeof(*all), by_time);
-	for (i = 0; i + keep < n; i++) {
-		give_up(mk, &all[i]);
-		op_remove(mk, op_find(mk, all[i].key));
-	}
-	free(all);
-	return 0;
-}
-
-static int pair_half(struct markers *mk, const struct row *row, bool ended, struct event *ev)
-{
-	unsigned int side = row->source != 0;
-	uint64_t key = ((row->id & (UINT64_MAX >> 2)) << 1 | side) + 1;
-	struct op *op = op_find(mk, key);
-	const uint32_t object[2] = { (uint32_t)row->object[side ? 0 : 2], (uint32_t)row->object[side ? 1 : 3] };
-
-	if (op->key && op->ended != ended) {
-		uint64_t begin_ns = ended ? op->t_ns : row->t_ns, end_ns = ended ? row->t_ns : op->t_ns;
-
-		if (ended) {
-			fill_event(mk, ev, &op->label, side, op->object, begin_ns);
-		} else {
-			label_of(mk, row->name, row->name_len, &op->label);
-			fill_event(mk, ev, &op->label, side, object, begin_ns);
-		}
-		add_id(mk, ev, row->id, side);
-		ev->dur_ns = end_ns > begin_ns ? end_ns - begin_ns : 0;
-		op_remove(mk, op);
-		return 1;
-	}
-	if (op->key) { /* the same half twice: the id was used again */
-		if (ended)
-			mk->unpaired_ends++;
-		else
-			mk->unpaired_begins++;
-	} else {
-		if (mk->ops_count >= OPEN_MAX_OPS) {
-			if (give_up_old(mk, OPEN_MAX_OPS / 2) < 0)
-				return -ENOMEM;
-			op = op_find(mk, key);
-		} else if (mk->ops_count > mk->ops_mask / 2) {
-			if (ops_grow(mk) < 0)
-				return -ENOMEM;
-			op = op_find(mk, key);
-		}
-		mk->ops_count++;
-	}
-	op->key = key;
-	op->t_ns = row->t_ns;
-	op->object[0] = object[0];
-	op->object[1] = object[1];
-	op->ended = ended;
-	if (!ended)
-		label_of(mk, row->name, row->name_len, &op->label);
-	return 0;
-}
-
-/* A whole row. Return: 1 = event, 0 = none, -ENOMEM. */
-static int take_row(struct markers *mk, const struct row *row, struct event *ev)
-{
-	unsigned int side = row->source != 0;
-	struct label label;
-
-	if (row->kind != 1) {
-		mk->other_kinds++;
-		mk->base.stats.skipped++;
-		return 0;
-	}
-	if (mk->device_only && !side) {
-		if (row->flag & FLAG_BEGIN && row->id > mk->issued)
-			mk->issued = row->id;
-		return 0;
-	}
-	if (!row->t_ns) {
-		mk->no_time++;
-		mk->base.stats.skipped++;
-		return 0;
-	}
-	if (row->t_ns > mk->last_ns)
-		mk->last_ns = row->t_ns;
-	if (row->flag & FLAG_BEGIN)
-		return pair_half(mk, row, false, ev);
-	if (row->flag & FLAG_END)
-		return pair_half(mk, row, true, ev);
-	if (!(row->flag & FLAG_INSTANT)) {
-		mk->odd_flags++;
-		mk->base.stats.skipped++;
-		return 0;
-	}
-	label_of(mk, row->name, row->name_len, &label);
-	fill_event(mk, ev, &label, side,
-		   (const uint32_t[2]){ (uint32_t)row->object[side ? 0 : 2], (uint32_t)row->object[side ? 1 : 3] },
-		   row->t_ns);
-	add_id(mk, ev, row->id, side);
-	ev->phase = EV_INSTANT;
-	return 1;
-}
 
 /* ---- rows --------------------------------------------------------------------------------------------------------- */
 
@@ -648,7 +225,7 @@ static int last_piece(struct markers *mk, struct event *ev)
 	if (input->len && loose_row(mk, at, at + input->len, &row) && row.object[0] == row.object[2] &&
 	    row.object[1] == row.object[3]) {
 		mk->rows++;
-		ret = take_row(mk, &row, ev);
+		ret = markers_take_row(mk, &row, ev);
 	} else if (input->len) {
 		mk->cut = mk->base.stats.torn = true;
 		mk->base.stats.skipped++;
@@ -670,7 +247,7 @@ static int take_line(struct markers *mk, struct event *ev)
 	next = parse_row(mk, at, at + (mk->lines_end - input->offset), &row, &ok);
 	if (ok) {
 		mk->rows++;
-		ret = take_row(mk, &row, ev);
+		ret = markers_take_row(mk, &row, ev);
 	} else if (next - at > 2) { /* not just an empty line */
 		if (!mk->bad_rows++)
 			mk->first_bad = input->offset;
@@ -686,7 +263,7 @@ static int finish_file(struct markers *mk, struct event *ev)
 	int ret = last_piece(mk, ev);
 
 	mk->done = true;
-	if (mk->ops_count && give_up_old(mk, 0) < 0)
+	if (mk->ops_count && markers_give_up(mk, 0) < 0)
 		return -ENOMEM;
 	return ret;
 }
@@ -697,7 +274,7 @@ static int next_drop(struct markers *mk, struct event *ev)
 	static const uint32_t none[2] = { UINT32_MAX, UINT32_MAX };
 	struct label label = { .name = drop->source ? drop->source : mk->name_lost };
 
-	fill_event(mk, ev, &label, 0, none, drop->from_ns ? drop->from_ns : mk->last_ns);
+	markers_fill(mk, ev, &label, 0, none, drop->from_ns ? drop->from_ns : mk->last_ns);
 	ev->kind = EV_LOST;
 	ev->clock = drop->from_ns ? EV_CLOCK_MONO : EV_CLOCK_REAL;
 	ev->dur_ns = drop->to_ns > drop->from_ns ? drop->to_ns - drop->from_ns : 0;
@@ -803,106 +380,6 @@ static const struct ev_reader_ops markers_ops = {
 
 /* ---- opening ------------------------------------------------------------------------------------------------------ */
 
-#ifdef HAVE_JANSSON
-static uint64_t json_number(const json_t *object, const char *key)
-{
-	const json_t *value = json_object_get(object, key);
-
-	if (json_is_string(value))
-		return strtoull(json_string_value(value), NULL, 10);
-	return json_is_number(value) ? (uint64_t)json_integer_value(value) : 0;
-}
-
-static void take_origin(struct markers *mk, const json_t *from)
-{
-	struct ev_origin *to = &mk->base.origin;
-	const struct {
-		const char *key;
-		uint32_t *id;
-	} texts[] = { { "run", &to->run }, { "host", &to->host },     { "boot_id", &to->boot_id },
-		      { "job", &to->job }, { "author", &to->author }, { "ip", &to->ip } };
-	size_t i;
-
-	for (i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
-		*texts[i].id = ev_namez(mk->base.session, json_string_value(json_object_get(from, texts[i].key)));
-	if (json_is_true(json_object_get(from, "rank_known")))
-		to->rank = (int32_t)json_number(from, "rank");
-	to->local_rank = (int32_t)json_number(from, "local_rank");
-	to->world_size = (uint32_t)json_number(from, "world_size");
-	to->pid = (uint32_t)json_number(from, "pid");
-	to->segment = (uint32_t)json_number(from, "segment");
-	to->proc_start = json_number(from, "proc_start");
-	to->run_start_us = json_number(from, "run_start_us");
-	to->wall_minus_mono_ns = (int64_t)json_number(from, "wall_minus_mono_ns");
-	to->known = true;
-}
-
-static void read_sidecar(struct markers *mk)
-{
-	char name[4096];
-	const json_t *drop;
-	json_t *root, *origin;
-	size_t i;
-
-	if (snprintf(name, sizeof(name), "%s.meta.json", mk->base.path) >= (int)sizeof(name))
-		return;
-	root = json_load_file(name, JSON_REJECT_DUPLICATES, NULL);
-	if (!root)
-		return;
-	origin = json_object_get(root, "origin");
-	if (json_is_array(origin)) /* one per process that appended: the last one is the newest */
-		origin = json_array_get(origin, json_array_size(origin) - 1);
-	if (json_is_object(origin))
-		take_origin(mk, origin);
-	json_array_foreach(json_object_get(root, "drops"), i, drop)
-	{
-		if (mk->drops == sizeof(mk->drop) / sizeof(mk->drop[0]) || !json_number(drop, "count"))
-			continue;
-		mk->drop[mk->drops++] =
-			(struct drop){ ev_namez(mk->base.session, json_string_value(json_object_get(drop, "source"))),
-				       json_number(drop, "count"), json_number(drop, "from_ns"),
-				       json_number(drop, "to_ns") };
-	}
-	json_decref(root);
-}
-#else
-static void read_sidecar(struct markers *mk)
-{
-}
-#endif
-
-/* `<what>-<ip>-<rank>.csv`, also `-.<rank>.csv`: the number before the suffix */
-int32_t markers_rank_of_name(const char *path, char *ip, size_t ip_room)
-{
-	const char *base = strrchr(path, '/');
-	const char *end, *at, *dash;
-	size_t len;
-	long rank;
-
-	base = base ? base + 1 : path;
-	if (ip_room)
-		*ip = 0;
-	end = strstr(base, ".csv");
-	if (!end)
-		return EV_NO_RANK;
-	for (at = end; at > base && at[-1] >= '0' && at[-1] <= '9'; at--)
-		;
-	if (at == end || at == base || end - at > 9 || (at[-1] != '-' && at[-1] != '.'))
-		return EV_NO_RANK;
-	rank = strtol(at, NULL, 10);
-	at--;
-	if (*at == '.' && at > base && at[-1] == '-')
-		at--;
-	for (dash = at; dash > base && dash[-1] != '-'; dash--)
-		;
-	len = (size_t)(at - dash);
-	if (dash > base && len && len < ip_room) {
-		memcpy(ip, dash, len);
-		ip[len] = 0;
-	}
-	return (int32_t)rank;
-}
-
 /* Columns of a header that is not the usual one. */
 static void take_header(struct markers *mk, const char *at, size_t len)
 {
@@ -957,12 +434,12 @@ static int markers_start(struct markers *mk)
 		*(uint32_t *)(void *)((char *)mk + keys[i].offset) = id;
 	}
 	mk->labels = calloc(NAME_SLOTS, sizeof(*mk->labels));
-	if (!mk->labels || ops_grow(mk) < 0)
+	if (!mk->labels || markers_pairs_init(mk) < 0)
 		return -ENOMEM;
 	mk->base.window_ns = WINDOW_NS;
 	mk->base.origin.rank = markers_rank_of_name(mk->base.path, ip, sizeof(ip));
 	mk->base.origin.ip = ev_namez(mk->base.session, ip);
-	read_sidecar(mk);
+	markers_read_sidecar(mk);
 
 	at = mk->input.at;
 	i = mk->input.len;

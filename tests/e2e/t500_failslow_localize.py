@@ -92,6 +92,14 @@ def test_failslow_normal_also_writes():
     h.check_equal((got["is_anomaly"], got["anomaly_count_times"], got["anomaly_info"]), (False, 0, []), "nothing found")
 
 
+def test_no_result_is_overwritten():
+    """Names have whole seconds; five results within one are five files."""
+    source, out = job(h.tmpdir(), steps=40, markers=False), h.tmpdir()
+    for _ in range(5):
+        run("failslow", "--input", source, "--output", out).ok()
+    h.check_equal(len(glob.glob(out + "/fail_slow_perception_result_normal_*.json")), 5, "files")
+
+
 def test_failslow_words():
     done = run("failslow", "--input", job(h.tmpdir(), late=1, factor=1.5), "--output", h.tmpdir()).ok()
     h.check("became slow at step 30" in done.out and "1.4" in done.out, done.out)
@@ -243,6 +251,6 @@ def test_generated_clusters():
 
 if __name__ == "__main__":
     h.require(h.SYSTRACE)
-    h.main(test_failslow_fields, test_failslow_normal_also_writes, test_failslow_words, test_training_log,
+    h.main(test_failslow_fields, test_failslow_normal_also_writes, test_no_result_is_overwritten, test_failslow_words, test_training_log,
            test_localize_fields, test_localize_healthy_and_cannot_tell, test_localize_range, test_nothing_to_judge,
            test_bad_bytes, test_configuration, test_default_input, test_old_entry_points, test_generated_clusters)
