@@ -83,27 +83,6 @@ static void put(struct slot *slot, struct msg_os *entry)
 		cpu.stats.records++;
 }
 
-/* The id inside the container; 0 = the same as outside, or the thread is gone. */
-static uint32_t inner_tid(const struct probe_target *target, uint32_t tgid, uint32_t tid)
-{
-	char path[64], text[4096], *at, *end;
-	unsigned long inner = 0;
-
-	if (target->inner_pid == (uint32_t)target->pid)
-		return 0;
-	snprintf(path, sizeof(path), "/proc/%u/task/%u/status", tgid, tid);
-	if (sys_read_file(path, text, sizeof(text)) <= 0 || !(at = strstr(text, "\nNSpid:")))
-		return 0;
-	for (at += strlen("\nNSpid:"); *at && *at != '\n'; at = end) {
-		unsigned long id = strtoul(at, &end, 10);
-
-		if (end == at)
-			break;
-		inner = id;
-	}
-	return (uint32_t)inner;
-}
-
 static uint32_t entry_flags(const struct cpu_cycle *ev)
 {
 	return (ev->flags & CPU_F_UNSEEN ? OS_BEGIN_UNSEEN : 0) | (ev->flags & CPU_F_PREEMPTED ? OS_PREEMPTED : 0) |
@@ -150,7 +129,8 @@ static void put_cycle(struct slot *slot, const struct cpu_cycle *ev, uint32_t op
 		entry.wake_ns = ev->wake_ns ? ev->out_ns - ev->wake_ns : 0;
 	}
 	if (ev->flags & CPU_F_FIRST)
-		os_file_thread(slot->file, ev->tgid, ev->tid, inner_tid(slot->target, ev->tgid, ev->tid), ev->comm);
+		os_file_thread(slot->file, ev->tgid, ev->tid, probe_inner_tid(slot->target, ev->tgid, ev->tid),
+			       ev->comm);
 	put(slot, &entry);
 }
 

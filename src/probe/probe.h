@@ -135,6 +135,17 @@ const char *probe_param(const struct probe_session *session, const char *key);
 /** probe_target_step - completed steps of the job now, from the agent's pool; 0 = unknown. One pread. */
 uint64_t probe_target_step(const struct probe_target *target);
 
+/**
+ * probe_inner_tid - id of a target's thread inside its container
+ * @tgid, @tid: the host's; of the target or of a process forked from it
+ *
+ * Return: 0 when it is the same as outside, or the thread is gone. Reads a file of /proc for targets in containers.
+ */
+uint32_t probe_inner_tid(const struct probe_target *target, uint32_t tgid, uint32_t tid);
+
+/** probe_sees_host - is this the host's pid namespace? The kernel's own filters know no other process ids. */
+bool probe_sees_host(void);
+
 /** probe_log - a line for the probe's log and, the last of them, for `status`. */
 void probe_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

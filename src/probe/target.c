@@ -5,12 +5,15 @@
  */
 #include "probe/frame.h"
 #include "safe/pool.h"
+#include "safe/rawio.h"
 #include "spool/owner.h"
 
 #include <errno.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -140,4 +143,33 @@ uint64_t probe_target_step(const struct probe_target *target)
 	    pread(target->pool_fd, &step, sizeof(step), offsetof(struct pool_header, step)) != (ssize_t)sizeof(step))
 		return 0;
 	return step;
+}
+
+#define FIRST_PID_NAMESPACE 0xeffffffcu /* the kernel's PROC_PID_INIT_INO */
+
+bool probe_sees_host(void)
+{
+	struct stat st;
+
+	return stat("/proc/self/ns/pid", &st) < 0 || st.st_ino == FIRST_PID_NAMESPACE;
+}
+
+uint32_t probe_inner_tid(const struct probe_target *target, uint32_t tgid, uint32_t tid)
+{
+	char path[64], text[4096], *at, *end;
+	unsigned long inner = 0;
+
+	if (target->inner_pid == (uint32_t)target->pid)
+		return 0;
+	snprintf(path, sizeof(path), "/proc/%u/task/%u/status", tgid, tid);
+	if (sys_read_file(path, text, sizeof(text)) <= 0 || !(at = strstr(text, "\nNSpid:")))
+		return 0;
+	for (at += strlen("\nNSpid:"); *at && *at != '\n'; at = end) {
+		unsigned long id = strtoul(at, &end, 10);
+
+		if (end == at)
+			break;
+		inner = id;
+	}
+	return (uint32_t)inner;
 }

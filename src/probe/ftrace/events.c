@@ -36,7 +36,7 @@ static bool has(const struct event_list *list, const char *name)
 	return false;
 }
 
-static int add(struct event_list *list, const char *name)
+int events_add(struct event_list *list, const char *name)
 {
 	char **more;
 
@@ -81,7 +81,7 @@ static int add_group(struct event_list *list, int events, const char *group)
 
 		snprintf(name, sizeof(name), "%s/%s", group, entry->d_name);
 		if (entry->d_name[0] != '.' && in_kernel(events, name))
-			ret = add(list, name);
+			ret = events_add(list, name);
 	}
 	closedir(dir);
 	return ret;
@@ -106,7 +106,7 @@ static int add_named(struct event_list *list, int events, const char *asked, con
 	if (!strchr(name, '/'))
 		ret = add_group(list, events, name);
 	else
-		ret = in_kernel(events, name) ? add(list, name) : -ENOENT;
+		ret = in_kernel(events, name) ? events_add(list, name) : -ENOENT;
 	if (ret == 0 || ret == -ENOMEM)
 		return ret;
 	note_say(note, SYSTRACE_FTRACE_WARNING, "event %s skipped: this kernel does not have it", name);
@@ -122,7 +122,7 @@ static int add_rows(struct event_list *list, int events, uint32_t groups, const 
 		if (!(rows[i].group & groups))
 			continue;
 		if (in_kernel(events, rows[i].name)) {
-			ret = add(list, rows[i].name);
+			ret = events_add(list, rows[i].name);
 			continue;
 		}
 		snprintf(missing + strlen(missing), sizeof(missing) - strlen(missing), "%s%s", *missing ? ", " : "",

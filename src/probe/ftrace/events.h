@@ -29,6 +29,18 @@ struct event_list {
 int events_choose(struct event_list *list, int events, uint32_t groups, const char *const *names,
 		  const struct note *note, struct st_err *err);
 
+/**
+ * events_named - all events of a list that must exist
+ * @text: names separated by commas: "group/event", "group" (all of it), with `*` and `?` in either part
+ *
+ * Return: 0, -ENOENT with @err naming what the kernel lacks and the nearest that it has, -EINVAL, -ENOMEM; events_free()
+ * in any case.
+ */
+int events_named(struct event_list *list, int events, const char *text, struct st_err *err);
+
+/** events_add - one more, unless it is there. Return: 0 or -ENOMEM. */
+int events_add(struct event_list *list, const char *name);
+
 void events_free(struct event_list *list);
 
 #endif

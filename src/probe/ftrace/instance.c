@@ -259,7 +259,7 @@ static int set_buffers(struct instance *in, uint32_t buffer_kb, struct st_err *e
 		if (ret < 0)
 			return err_set(err, ret,
 				       "the kernel refuses a buffer of %" PRIu32 " KB for CPU %" PRIu32 ": %s; "
-				       "choose a smaller --bf_size or fewer CPUs",
+				       "choose a smaller buffer (--bf_size, buffer_size_kb) or fewer CPUs",
 				       buffer_kb, in->cpus[i], strerror(-ret));
 	}
 	return 0;
@@ -280,6 +280,8 @@ static int set_events(struct instance *in, struct event_list *events, const stru
 	size_t kept = 0;
 	int ret;
 
+	if (!events->count) /* functions alone */
+		return 0;
 	for (size_t i = 0; i < events->count; i++) {
 		char path[320];
 
