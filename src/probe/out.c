@@ -198,6 +198,29 @@ int probe_out_fd(const struct probe_target *target, const char *folder, const ch
 	return ret < 0 ? ret : out.fd;
 }
 
+void probe_out_unmake(const struct probe_target *target, const char *folder, int fd)
+{
+	char link[40], path[4096], *name;
+	struct stat is, was;
+	ssize_t bytes;
+	int dir;
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	bytes = readlink(link, path, sizeof(path) - 1);
+	path[bytes > 0 ? bytes : 0] = '\0';
+	name = strrchr(path, '/');
+	probe_as_user(target);
+	dir = name ? open_folder(target, folder, NULL) : -1;
+	/* only a name is taken from there: it must be this very file's in our folder */
+	if (dir >= 0 && fstat(fd, &was) == 0 && fstatat(dir, name + 1, &is, AT_SYMLINK_NOFOLLOW) == 0 &&
+	    is.st_ino == was.st_ino && is.st_dev == was.st_dev)
+		unlinkat(dir, name + 1, 0);
+	probe_as_root();
+	if (dir >= 0)
+		close(dir);
+	close(fd);
+}
+
 /* --- writing ----------------------------------------------------------------------------------------------------------- */
 
 int probe_out_write(struct probe_out *out)

@@ -61,6 +61,9 @@ int probe_out_close(struct probe_out *out);
  * itself. Return: descriptor (O_CLOEXEC), or -errno. */
 int probe_out_fd(const struct probe_target *target, const char *folder, const char *name, struct st_err *err);
 
+/** probe_out_unmake - close a file of probe_out_fd() and remove it again, if it still has a name in that folder. */
+void probe_out_unmake(const struct probe_target *target, const char *folder, int fd);
+
 /** probe_as_user - from here on until probe_as_root() files are made and opened with the target's user's rights. */
 void probe_as_user(const struct probe_target *target);
 void probe_as_root(void);
