@@ -33,7 +33,8 @@ static int no_group(const char *name)
 	char groups[128] = "";
 
 	for (size_t i = 0; probe_kinds[i]; i++)
-		if (!strstr(groups, probe_kinds[i]->group))
+		if (!i ||
+		    strcmp(probe_kinds[i]->group, probe_kinds[i - 1]->group) != 0) /* those of a group are neighbours */
 			snprintf(groups + strlen(groups), sizeof(groups) - strlen(groups), "%s%s", i ? ", " : "",
 				 probe_kinds[i]->group);
 	if (!groups[0])
@@ -64,12 +65,13 @@ static int run_probe(const struct options *opts)
 
 const struct command cmd_probe = {
 	.name = "probe",
-	.summary = "record from outside the job what needs root: CPU scheduling (started by sysTrace_cli)",
+	.summary = "record from outside the job what needs root (started by sysTrace_cli)",
 	.usage = "<group> | --status",
 	.about =
 		"sysTrace_cli enable CPU starts it, detached, one for each group on a host. It serves every job that asks for\n"
 		"it, writes into the jobs' dump directories in the name of their users, and ends with its last capture. The\n"
-		"group os records the plugin CPU. Its log is systrace_probe_<group>.log in SYSTRACE_LOG_PATH.\n",
+		"groups are os (plugins CPU and Memory), lock (GIL and Mutex of processes without an agent), ftrace, trace and\n"
+		"cachemiss. Its log is systrace_probe_<group>.log in SYSTRACE_LOG_PATH.\n",
 	.examples =
 		"  sysTrace_cli enable CPU duration=10   # the usual way: starts the probe and tells it what to record\n"
 		"  systrace probe --status               # what the probes of this host record, and what that costs\n"

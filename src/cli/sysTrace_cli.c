@@ -425,7 +425,7 @@ static bool probe_concerned(const struct order *order, const struct choice *choi
 {
 	if (order->action->verb != CTL_ENABLE && order->action->verb != CTL_DISABLE)
 		return false;
-	if (kind->targets == PROBE_WITHOUT_AGENT)
+	if (kind->targets == PROBE_WITHOUT_AGENT && order->action->verb == CTL_ENABLE)
 		return order->pid_count > choice->count || (!order->pid_count && !choice->count);
 	for (size_t i = 0; i < order->pair_count; i++)
 		if (strcmp(order->pairs[i].key, "space") == 0 && strcmp(order->pairs[i].value, "device") == 0)

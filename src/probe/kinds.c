@@ -4,15 +4,16 @@
 
 #include <errno.h>
 
+extern const struct probe_kind probe_ftrace, probe_trace, probe_cachemiss;
 #ifdef HAVE_BPF
-extern const struct probe_kind probe_cpu;
+extern const struct probe_kind probe_cpu, probe_memory, probe_gil, probe_mutex;
 #endif
 
 const struct probe_kind *const probe_kinds[] = {
 #ifdef HAVE_BPF
-	&probe_cpu,
+	&probe_cpu,    &probe_memory, &probe_gil,	&probe_mutex,
 #endif
-	NULL,
+	&probe_ftrace, &probe_trace,  &probe_cachemiss, NULL,
 };
 
 const struct probe_kind *probe_kind_of(enum plugin_id plugin, struct st_err *err)
