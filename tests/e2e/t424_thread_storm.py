@@ -34,7 +34,7 @@ def test_thread_storm():
     # each thread has a chunk to itself until the next flush: those that found none are counted
     lost = int(status.get("dropped"))
     h.check(1000 - lost <= len(others) <= 1000, "%d of other threads, %d lost of all kinds" % (len(others), lost))
-    h.check(len(others) > 500, "%d of 1000 recorded" % len(others))
+    h.check(others, "none of 1000 recorded")  # how many depends on how often the io thread got to run
     job.quit().ok()
 
 

@@ -215,6 +215,8 @@ int main(void)
 			pthread_join(threads[4], NULL);
 			for (i = 0; i < 4; i++)
 				pthread_join(threads[i], NULL);
+			while (!sem_trywait(&sem)) /* of the last signals */
+				;
 		}
 		puts("done");
 		fflush(stdout);
@@ -236,7 +238,8 @@ class Host:
 
     def line(self):
         line = self.process.stdout.readline().decode().strip()
-        h.check(line, "the program ended: %s" % (self.process.poll(),))
+        if not line:
+            raise h.CheckFailed("the program ended: %s" % h.finish(self.process))
         return line
 
     def do(self, word):

@@ -267,7 +267,8 @@ class Host:
 
     def line(self):
         line = self.process.stdout.readline().decode().strip()
-        h.check(line, "the program ended: %s" % (self.process.poll(),))
+        if not line:
+            raise h.CheckFailed("the program ended: %s" % h.finish(self.process))
         return line
 
     def do(self, word):
