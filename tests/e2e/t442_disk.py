@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MulanPSL-2.0
-"""Disks (docs/safety.md 7): full, read-only, deleted, frozen. The job goes on meanwhile, what finds no room is counted, and
+"""Disks (docs/safety.md 7): full, over quota, read-only, deleted, frozen. The job goes on meanwhile, what finds no room is counted, and
 the output is complete again when the disk is."""
 
 import glob
@@ -37,6 +37,22 @@ def real_disk(megabytes=24):
     return place
 
 
+def quota_disk(limit):
+    """A directory of a btrfs of its own that may hold so many bytes, also root's; skips where there is none."""
+    h.require("mkfs.btrfs", "btrfs")
+    image = os.path.join(h.tmpdir(), "image")
+    with open(image, "wb") as f:
+        f.truncate(120 * MB)
+    h.run(["mkfs.btrfs", "-q", image]).ok()
+    place = h.tmpdir()
+    h.mount("-o", "loop", image, place)
+    mine = os.path.join(place, "mine")
+    h.run(["btrfs", "quota", "enable", place]).ok()
+    h.run(["btrfs", "subvolume", "create", mine]).ok()
+    h.run(["btrfs", "qgroup", "limit", str(limit), mine]).ok()
+    return mine
+
+
 def job_on(place, **extra):
     """A job whose dump path is below place, everything else elsewhere."""
     env = h.preload_env(h.tmpdir(), SYSTRACE_DUMP_PATH=os.path.join(place, "dump"), SYSTRACE_LOCAL_PATH=None,
@@ -69,19 +85,18 @@ def times(job, steps):
     return statistics.median(took)
 
 
-def test_full():
-    """A tmpfs of 1 MiB fills; the pool takes the rest, then drops; the disk gets room, and everything goes on."""
-    place = small_tmpfs(MB)
+def fill_and_make_room(place, words, make_room):
+    """The disk takes no more; the pool takes the rest, then drops; the disk gets room, and everything goes on."""
     job = job_on(place, SYSTRACE_SPOOL_MB=1)
     total = 0
     full = False
     while not full or int(job.status().get("dropped", "0")) == 0:
         job.train(1000)
         total += 1000
-        full = full or any("No space" in n for n in job.status().all("note"))
+        full = full or any(words in n for n in job.status().all("note"))
         h.check(total < 500000, "full: %s, and nothing was dropped: %r" % (full, job.status()))
     h.check_equal(job.ask("list").code, 0, "list")
-    h.mount("-o", "remount,size=%d" % (64 * MB), place)
+    make_room()
     h.check_equal(job.ask("flush", timeout=60).code, 0, "flush")
     job.train(100)
     h.check_equal(job.ask("flush").code, 0, "flush")
@@ -90,7 +105,19 @@ def test_full():
     lost = account(job, total + 100)
     h.check(lost > 0, "no step was dropped")
     log = h.agent_log(os.path.dirname(os.path.dirname(job.sock)))
-    h.check_equal(log.count("No space"), 1, "times it is said: %s" % log)
+    h.check_equal(log.count(words), 1, "times it is said: %s" % log)
+
+
+def test_full():
+    """A tmpfs of 1 MiB."""
+    place = small_tmpfs(MB)
+    fill_and_make_room(place, "No space", lambda: h.mount("-o", "remount,size=%d" % (64 * MB), place))
+
+
+def test_quota():
+    """1 MiB of a disk that has much more."""
+    place = quota_disk(MB)
+    fill_and_make_room(place, "quota exceeded", lambda: h.run(["btrfs", "qgroup", "limit", "none", place]).ok())
 
 
 def test_read_only():
@@ -225,5 +252,5 @@ def test_killed_while_full():
     account(job, total)
 
 
-h.main(test_full, test_read_only, test_gone, test_frozen, test_frozen_with_a_local_path, test_exit_while_frozen,
+h.main(test_full, test_quota, test_read_only, test_gone, test_frozen, test_frozen_with_a_local_path, test_exit_while_frozen,
        test_killed_while_full)
