@@ -109,7 +109,8 @@ static int write_file(const char *path, const char *text)
 
 	if (snprintf(part, sizeof(part), "%s.part", path) >= (int)sizeof(part))
 		return -ENAMETOOLONG;
-	fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+	unlink(part); /* left by a killed run, or a link that somebody put where this name was to be expected */
+	fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
 	if (fd < 0)
 		return -errno;
 	ret = write_all(fd, text);

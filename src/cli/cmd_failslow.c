@@ -6,6 +6,7 @@
 #include "analyze/failslow_input.h"
 #include "analyze/model_config.h"
 #include "analyze/result.h"
+#include "cli/become.h"
 #include "cli/command.h"
 
 #include <errno.h>
@@ -149,7 +150,11 @@ static int judge(const struct options *opts, const struct model_config *config, 
 	fs = failslow_new(&config->failslow, &err);
 	if (!fs)
 		return cmd_error("%s", err.text);
-	status = feed(fs, opts, input, &until_us, &fed);
+	if (become_borrow(input, &err) < 0)
+		status = cmd_error("%s", err.text);
+	if (status == CMD_OK)
+		status = feed(fs, opts, input, &until_us, &fed);
+	become_root();
 	if (status == CMD_OK && !fed.steps)
 		status = cmd_nothing(
 			"no steps in %s: it must be a dump directory with timeline/ in it, a timeline, or a "

@@ -5,6 +5,7 @@
  */
 #include "analyze/diagnose.h"
 #include "analyze/result.h"
+#include "cli/become.h"
 #include "cli/command.h"
 
 #include <errno.h>
@@ -123,13 +124,15 @@ static int judge(const struct options *opts, const struct model_config *config, 
 	struct diagnosis d = { .config = config, .metrics = metrics, .records = records };
 	char debug[PATH_MAX];
 	struct st_err err = { 0 };
-	int status = parse_range(opts, &d);
+	int ret, status = parse_range(opts, &d);
 
 	if (status != CMD_OK)
 		return status;
 	snprintf(debug, sizeof(debug), "%s/debug", result_dir(opts, config));
 	d.debug_dir = debug;
-	if (diagnose_ranks(&d, &err) < 0)
+	ret = diagnose_ranks(&d, &err);
+	become_root();
+	if (ret < 0)
 		status = cmd_error("%s", err.text);
 	else if (d.ranks.verdict == LOC_NO_DATA)
 		status = cmd_nothing("%s; is %s a dump directory with timeline/ or mspti/ in it?", d.ranks.reason,
@@ -179,6 +182,17 @@ static int find(const struct options *opts, struct records *records, const char 
 	return CMD_OK;
 }
 
+/* What jobs left is read with their user's rights; judge() takes root's back for the result. */
+static int borrow_and_find(const struct options *opts, struct records *records, const char *input)
+{
+	struct st_err err = { 0 };
+	int status = become_borrow(input, &err) < 0 ? cmd_error("%s", err.text) : find(opts, records, input);
+
+	if (status != CMD_OK)
+		become_root();
+	return status;
+}
+
 static int run(const struct options *opts)
 {
 	struct model_config config;
@@ -191,7 +205,7 @@ static int run(const struct options *opts)
 	if (status == CMD_OK) {
 		input = input ? input : default_input(&config);
 		records.session = ev_session_new();
-		status = input ? find(opts, &records, input) : cmd_usage("which records? give --input DIR");
+		status = input ? borrow_and_find(opts, &records, input) : cmd_usage("which records? give --input DIR");
 		if (status == CMD_OK)
 			status = judge(opts, &config, &metrics, input, &records);
 		if (notes > MAX_NOTES)

@@ -7,6 +7,7 @@
 #include "analyze/diagnose.h"
 #include "analyze/job_life.h"
 #include "analyze/result.h"
+#include "cli/become.h"
 #include "cli/command.h"
 #include "cli/auto_collect.h"
 #include "cli/service_state.h"
@@ -211,7 +212,7 @@ static bool is_news(const struct service *s, const struct failslow_result *now)
 	       (now->type == FAILSLOW_SLOW && (now->onset_step != s->onset || now->recovered != s->recovered));
 }
 
-static int report_steps(struct service *s, const struct diagnosis *d, int64_t begin_ms)
+static int report_steps(struct service *s, struct diagnosis *d, int64_t begin_ms)
 {
 	char stem[64], *text;
 	struct st_err err = { 0 };
@@ -256,7 +257,7 @@ static bool is_suppressed(struct service *s, const struct loc_finding *f)
 	return false;
 }
 
-static int report_ranks(struct service *s, const struct diagnosis *d)
+static int report_ranks(struct service *s, struct diagnosis *d, int64_t begin_ms)
 {
 	struct st_err err = { 0 };
 	bool news = (s->opts && options_given(s->opts, "once")) || auto_collect_done(&s->collect);
@@ -297,14 +298,29 @@ static int64_t watched_until(const struct service *s, const struct records *reco
 	return now_ms() * 1000000;
 }
 
+/* Jobs' files are read with their user's rights, results are root's to write. */
+static int with_roots_rights(int (*report)(struct service *s, struct diagnosis *d, int64_t begin_ms), struct service *s,
+			     struct diagnosis *d, int64_t begin_ms)
+{
+	int ret, back;
+
+	become_root();
+	ret = report(s, d, begin_ms);
+	back = become_borrow_again();
+	return ret < 0 ? ret : back < 0 ? back : ret;
+}
+
 static int judge(struct service *s, struct diagnosis *d, const char *input)
 {
 	int64_t begin_ms = now_ms();
 	struct st_err err = { 0 };
 	int ret;
 
-	if (!d->log)
+	if (!d->log) {
+		become_root(); /* whether a container's process lives only root can see */
 		d->until_ns = watched_until(s, d->records, input);
+		become_borrow_again();
+	}
 	ret = diagnose_steps(d, &err);
 	if (ret < 0)
 		goto out;
@@ -312,14 +328,14 @@ static int judge(struct service *s, struct diagnosis *d, const char *input)
 	snprintf(s->state.verdict, sizeof(s->state.verdict), "%s",
 		 d->judged ? failslow_type_word(d->steps.type) : "waiting");
 	if (d->judged && is_news(s, &d->steps))
-		ret = report_steps(s, d, begin_ms);
+		ret = with_roots_rights(report_steps, s, d, begin_ms);
 	/* without its own window the search follows a finding; with one it is made whenever there are records */
 	if (!ret && !d->log && d->records->count &&
 	    (s->config.with_fail_slow == 0 || (d->judged && d->steps.type != FAILSLOW_NORMAL && !d->steps.recovered) ||
 	     (d->judged && d->steps.type != FAILSLOW_NORMAL && options_given(s->opts, "once")))) {
 		ret = diagnose_ranks(d, &err);
 		if (!ret && d->ranks.verdict != LOC_NO_DATA)
-			ret = report_ranks(s, d);
+			ret = with_roots_rights(report_ranks, s, d, begin_ms);
 	}
 out:
 	if (ret < 0 && err.text[0])
@@ -354,6 +370,11 @@ static int pass(struct service *s)
 		goto out;
 	}
 	snprintf(s->state.input, sizeof(s->state.input), "%s", input);
+	ret = become_borrow(input, &err);
+	if (ret < 0) {
+		service_log("error", "pass", "reason=\"%s\"", err.text);
+		goto out;
+	}
 	if (stat(input, &st) == 0 && S_ISREG(st.st_mode) && failslow_is_log(input)) {
 		d.log = input;
 		ret = judge(s, &d, input);
@@ -365,6 +386,7 @@ static int pass(struct service *s)
 			ret = judge(s, &d, input);
 	}
 out:
+	become_root();
 	diagnosis_fini(&d);
 	records_fini(&records);
 	ev_session_free(records.session);

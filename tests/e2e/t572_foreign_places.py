@@ -9,6 +9,7 @@ import os
 import signal
 import stat
 
+import hang_fs
 import harness as h
 import jobs
 import safe_host as s
@@ -147,6 +148,27 @@ def test_recover_by_root_leaves_wrong_spools_alone():
     h.check(os.path.isdir(base + "/spool/sysTrace.0/1-1-1"), "a directory of another user was taken for root's")
 
 
+def test_recover_by_root_waits_for_no_user_for_ever():
+    """One user's file system does not answer: that user's recovery is given up, the other's is done; later it is made up for."""
+    base = s.open_place()
+    other = ["setpriv", "--reuid=65533", "--regid=65533", "--clear-groups"]
+    with hang_fs.Mounted(for_all=True) as fs:
+        host = s.Host(base, prefix=s.AS_NOBODY, PYTHONPATH=jobs.FAKE_TORCH, RANK="0", SYSTRACE_DUMP_PATH=fs.path)
+        host.go().wait_socket().train(5)
+        h.check_equal(host.ask("flush").code, 0, "flush")
+        host.do("exec('for batch in DataLoader(list(range(5))):\\n  torch.autograd.backward(batch); optimizer.step()')")
+        host.process.send_signal(signal.SIGKILL)
+        host.process.wait()
+        killed_job(base, prefix=other)
+        fs.hang()
+        got = h.run([h.SYSTRACE, "recover", "--spool", base + "/spool", "--timeout", "3"]).ok(1)
+        h.check("user %d has not ended in 3 s" % s.NOBODY in got.err, repr(got))
+        h.check_equal(got.out.count(": recovered, "), 1, "pools of the other user recovered: %r" % got)
+        fs.go_on()
+        h.wait_for(lambda: h.run([h.SYSTRACE, "recover", "--spool", base + "/spool"]).status == 0, what="the recovery")
+        h.check_equal(jobs.steps_in(h.find_one(fs.path, "timeline/*.timeline")), list(range(1, 11)), "steps")
+
+
 def test_a_sparse_pool_on_a_full_file_system():
     """Whoever recovers it, root or the io thread of a job, is not ended by SIGBUS."""
     base = s.open_place()
@@ -190,7 +212,37 @@ def test_convert_by_root_has_the_users_rights_only():
     h.check_equal((h.read_file(target), stat.S_IMODE(os.stat(target).st_mode)), ("precious", 0o600), "behind the link")
 
 
+def test_diagnosis_by_root_reads_with_the_users_rights():
+    """failslow and localize as root: a link in the user's directory leads to what that user may read only; results are root's."""
+    base = s.open_place()
+    host = s.Host(base, prefix=s.AS_NOBODY, RANK="0", PYTHONPATH=jobs.FAKE_TORCH).go().wait_socket()
+    host.train(300)
+    host.quit().ok()
+    path = h.find_one(base + "/dump", "timeline/*.timeline")
+    own = h.tmpdir()  # root's alone
+
+    def diagnose(command, source, name):
+        out = os.path.join(own, command + name)
+        return h.run([h.SYSTRACE, command, "--input", source, "--output", out]), out
+
+    for command in ("failslow", "localize"):
+        got, out = diagnose(command, base + "/dump", "-own")
+        got.ok()
+        h.check_equal({os.stat(os.path.join(out, f)).st_uid for f in os.listdir(out)}, {0}, "owner of the results")
+    secret = os.path.join(own, "secret.timeline")
+    os.rename(path, secret)
+    os.chown(secret, 0, 0)
+    os.chmod(secret, 0o600)
+    s.as_nobody("import os, sys; os.symlink(*sys.argv[1:])", secret, path)
+    for command in ("failslow", "localize"):
+        for source in (base + "/dump", path):
+            got, out = diagnose(command, source, "-link")
+            h.check(got.status in (1, 3) and not os.path.exists(out), "%s of %s: %r" % (command, source, got))
+
+
 h.main(test_root_reaches_an_agent_whose_namespace_does_not_know_root, test_two_containers_share_a_socket_directory,
        test_links_out_of_a_container_are_not_followed, test_recover_by_root_has_the_users_rights_only,
-       test_recover_by_root_follows_no_link_of_the_user, test_recover_by_root_leaves_wrong_spools_alone,
-       test_a_sparse_pool_on_a_full_file_system, test_convert_by_root_has_the_users_rights_only)
+       test_recover_by_root_waits_for_no_user_for_ever, test_recover_by_root_follows_no_link_of_the_user,
+       test_recover_by_root_leaves_wrong_spools_alone,
+       test_a_sparse_pool_on_a_full_file_system, test_convert_by_root_has_the_users_rights_only,
+       test_diagnosis_by_root_reads_with_the_users_rights)
