@@ -123,8 +123,10 @@ class Second:
             here["irqs"].append((name, value.get("irq") or value["vec"], t))
         elif name in ("irq_handler_exit", "softirq_exit"):
             number = value.get("irq") or value["vec"]
-            if here["irqs"] and here["irqs"][-1][:2] == (name.replace("exit", "entry"), number):
-                begin = here["irqs"].pop()[2]
+            opened = [n for n, irq in enumerate(here["irqs"]) if irq[:2] == (name.replace("exit", "entry"), number)]
+            if opened:  # what began after it has lost its end, as happens while events are switched on and off one by one
+                begin = here["irqs"][opened[-1]][2]
+                del here["irqs"][opened[-1]:]
                 self.add(self.irqs, (name.split("_")[0], "count"), 1)
                 self.add(self.irqs, (name.split("_")[0], "ns"), t - begin)
 
