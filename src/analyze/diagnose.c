@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define EARLY_HANG_STEPS 10 /* longest steps of silence */
+#define EARLY_HANG_MS 60e3
 #define SHORTEST_WINDOW 24 /* steps; a shorter finding of FailSlow is looked at with steps before it */
 
 int diagnose_steps(struct diagnosis *d, struct st_err *err)
@@ -84,7 +86,7 @@ int diagnose_ranks(struct diagnosis *d, struct st_err *err)
 	if (ret < 0)
 		return ret;
 	d->options.off_kinds = d->config->off_kinds;
-	d->options.hang_mins = d->config->failslow.hang_times_mins_thr;
+	d->options.hang_mins = d->hang_mins > 0 ? d->hang_mins : d->config->failslow.hang_times_mins_thr;
 	d->options.until_ns = d->until_ns ? d->until_ns : d->records->capture_end_ns;
 	if (is_documented(d->config)) {
 		d->documented = slowrank_new(d->config, d->metrics, d->records->session, err);
@@ -98,6 +100,34 @@ int diagnose_ranks(struct diagnosis *d, struct st_err *err)
 	    evidence_find(d->loc, &d->ranks, d->records) < 0)
 		return err_set(err, -ENOMEM, "out of memory");
 	return 0;
+}
+
+static void forget_ranks(struct diagnosis *d)
+{
+	localize_free(d->loc);
+	d->loc = NULL;
+	d->ranks = (struct loc_result){ .verdict = LOC_NO_DATA };
+	d->hang_mins = 0;
+}
+
+int diagnose_early_hang(struct diagnosis *d, struct st_err *err)
+{
+	const struct failslow_result *s = &d->steps;
+	struct loc_options asked = d->options;
+	int ret;
+
+	if (!d->judged || s->type == FAILSLOW_HANG || d->log || is_documented(d->config) ||
+	    s->silent_ms < EARLY_HANG_MS || s->silent_ms < EARLY_HANG_STEPS * s->longest_ms)
+		return 0;
+	d->hang_mins = s->silent_ms / 60e3 / 2;
+	ret = diagnose_ranks(d, err);
+	if (!ret && d->ranks.verdict == LOC_FOUND && d->ranks.findings[0].kind == LOC_HANG) {
+		failslow_hang(d->fs, &d->steps);
+		return 1;
+	}
+	forget_ranks(d);
+	d->options = asked;
+	return ret;
 }
 
 int diagnose_files(const struct diagnosis *d, struct st_err *err)

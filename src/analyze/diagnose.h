@@ -33,6 +33,7 @@ struct diagnosis {
 	struct localize *loc;
 	struct slowrank *documented;
 	struct loc_result ranks;
+	double hang_mins; /* in place of hang_times_mins_thr, 0 = not */
 	char window[128]; /* where the window came from, for people; "" = everything */
 };
 
@@ -46,6 +47,14 @@ int diagnose_steps(struct diagnosis *d, struct st_err *err);
  * Return: 0, -errno with @err.
  */
 int diagnose_ranks(struct diagnosis *d, struct st_err *err);
+
+/**
+ * diagnose_early_hang - does the job hang, though hang_times_mins_thr has not passed? Asked where no step ended for ten times
+ * the longest one (a minute at least); a hang is what markers show: ranks in a collective that one of its group never began.
+ *
+ * Context: behind diagnose_steps(). Return: 1 = yes, d->steps and d->ranks say so; 0; -errno with @err.
+ */
+int diagnose_early_hang(struct diagnosis *d, struct st_err *err);
 
 void diagnosis_fini(struct diagnosis *d);
 

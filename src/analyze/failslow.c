@@ -27,6 +27,7 @@ struct failslow {
 	uint64_t count;
 	double lost_ms;
 	uint64_t steps;
+	double longest_ms;
 	int64_t last_end_us;
 	uint32_t last_number;
 };
@@ -146,6 +147,8 @@ int failslow_step(struct failslow *fs, const struct failslow_step *step)
 	fs->steps++;
 	fs->last_end_us = step->begin_us + (int64_t)(step->ms * 1000);
 	fs->last_number = step->number;
+	if (step->ms > fs->longest_ms)
+		fs->longest_ms = step->ms;
 	if (fs->steps <= fs->params.task_stable_step)
 		return 0;
 	return fs->algorithm->step(fs, fs->state, step);
@@ -250,7 +253,7 @@ static void fill_hang(struct failslow *fs, struct failslow_result *result)
 
 int failslow_finish(struct failslow *fs, int64_t until_us, struct failslow_result *result)
 {
-	*result = (struct failslow_result){ .slowdown = 1, .steps = fs->steps };
+	*result = (struct failslow_result){ .slowdown = 1, .steps = fs->steps, .longest_ms = fs->longest_ms };
 	if (!fs->steps)
 		return 0;
 	result->normal_ms = fs->algorithm->normal_ms(fs->state);
@@ -263,4 +266,9 @@ int failslow_finish(struct failslow *fs, int64_t until_us, struct failslow_resul
 		return 1;
 	}
 	return fs->steps >= fs->params.min_startup_detection_steps;
+}
+
+void failslow_hang(struct failslow *fs, struct failslow_result *result)
+{
+	fill_hang(fs, result);
 }

@@ -63,7 +63,8 @@ struct failslow_result {
 	double lost_ms; /* time above normal, all slow steps together */
 	uint64_t steps; /* looked at */
 	double normal_ms; /* last known normal step time */
-	double silent_ms; /* hang: time since the last finished step */
+	double silent_ms; /* time since the last finished step until the end of observation */
+	double longest_ms; /* longest step seen, checkpoints included */
 };
 
 struct failslow;
@@ -94,5 +95,8 @@ int failslow_step(struct failslow *fs, const struct failslow_step *step);
  * found with any number of steps from 1).
  */
 int failslow_finish(struct failslow *fs, int64_t until_us, struct failslow_result *result);
+
+/** failslow_hang - behind failslow_finish(): the job hangs, as others than its steps have shown; @result is changed to that */
+void failslow_hang(struct failslow *fs, struct failslow_result *result);
 
 #endif

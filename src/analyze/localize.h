@@ -128,6 +128,9 @@ struct loc_finding {
 	unsigned level; /* 1 within its group, 2 its whole group against others, 0 not compared */
 	uint32_t op; /* name id of the operation, 0 = stage */
 	uint32_t group; /* name id, 0 = compared with all ranks */
+	uint32_t last_op; /* hang: name id of the last operation that it began, 0 = not known */
+	uint64_t last_serial; /* ... its number in the rank's own count, 0 = not known */
+	uint32_t waiting; /* hang: ranks that wait for it directly */
 	uint32_t kpi; /* name id of the observation point (documented localiser), 0 = told by kind and op */
 	struct loc_source sources[LOC_SOURCES]; /* evidence_find(): largest share first */
 	size_t sources_count;

@@ -48,6 +48,8 @@ struct loc_rank {
 	uint32_t pipeline; /* ranks that exchange in pairs, also through others, have the same number; 0 = none */
 	uint32_t class_root; /* ranks of the same work have the same number (own time was judged) */
 	uint64_t progress; /* aligned index of the last op begun, plus 1 */
+	uint32_t last_op; /* name id: the op at progress */
+	uint64_t last_serial; /* its serial, 0 = unknown */
 	uint32_t pending; /* group of an op that did not end */
 	uint64_t issued; /* serial of the last op that the host issued; 0 = not known */
 	uint64_t issued_at; /* that op's index, aligned like progress */

@@ -549,14 +549,15 @@ static bool waits_for(const struct localize *loc, const struct loc_rank *r, cons
 	return false;
 }
 
-static bool is_waited_for(const struct localize *loc, const struct loc_rank *r)
+/* How many ranks wait for this one */
+static uint32_t waiting_for(const struct localize *loc, const struct loc_rank *r)
 {
+	uint32_t count = 0;
 	size_t i;
 
 	for (i = 0; i < loc->ranks_count; i++)
-		if (loc->ranks[i] != r && waits_for(loc, loc->ranks[i], r))
-			return true;
-	return false;
+		count += loc->ranks[i] != r && waits_for(loc, loc->ranks[i], r);
+	return count;
 }
 
 static bool waits(const struct localize *loc, const struct loc_rank *r)
@@ -588,7 +589,7 @@ int loc_judge_hang(struct localize *loc)
 	if (!culprit)
 		return -ENOMEM;
 	for (i = 0; i < loc->ranks_count; i++) {
-		culprit[i] = is_waited_for(loc, loc->ranks[i]) && !waits(loc, loc->ranks[i]);
+		culprit[i] = waiting_for(loc, loc->ranks[i]) && !waits(loc, loc->ranks[i]);
 		if (culprit[i] && last_step_of(loc->ranks[i]) < first)
 			first = last_step_of(loc->ranks[i]);
 	}
@@ -604,6 +605,9 @@ int loc_judge_hang(struct localize *loc)
 			.lost_ms = (double)(loc->options.until_ns - loc->end_ns) / 1e6,
 			.group = r->inner,
 			.op = r->inner_op,
+			.last_op = r->last_op,
+			.last_serial = r->last_serial,
+			.waiting = culprit[i] ? waiting_for(loc, r) : 0,
 		};
 
 		/* one that came further than the step behind the first culprit's was not held up by itself */

@@ -544,6 +544,8 @@ static void note_progress(struct loc_rank *r, const struct layout *lay, const st
 		if ((int64_t)at < (int64_t)r->progress || p->op->stream != lay->main_stream)
 			continue;
 		r->progress = at;
+		r->last_op = p->op->name;
+		r->last_serial = p->op->serial;
 		r->pending = p->op->end_ns ? 0 : p->op->group;
 	}
 	if (!lay->regular || !r->issued)

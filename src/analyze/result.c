@@ -355,6 +355,11 @@ static json_t *finding_json(const struct writing *w, const struct loc_finding *f
 		json_decref(evidence);
 		return NULL;
 	}
+	if (f->kind == LOC_HANG && f->last_op) {
+		json_object_set_new(evidence, "last_operation", json_string(ev_text(w->session, f->last_op)));
+		json_object_set_new(evidence, "last_operation_id", json_integer((json_int_t)f->last_serial));
+		json_object_set_new(evidence, "waiting_ranks", json_integer(f->waiting));
+	}
 	if (f->level == 1) {
 		json_object_set_new(evidence, "came_last_share", rounded(f->last_share, 0.001));
 		json_object_set_new(evidence, "waited", peers_json(w->loc, f->rank, f->group));
@@ -502,7 +507,11 @@ static void finding_words(FILE *out, const struct localize *loc, const struct lo
 
 	fprintf(out, "Rank %d%s%s %s", f->rank, *ip ? " on " : "", ip, what[f->kind]);
 	if (f->kind == LOC_HANG) {
-		fprintf(out, " in step %u: others wait for it, and it waits for nobody.\n", f->onset_step);
+		fprintf(out, " in step %u: others wait for it, and it waits for nobody.", f->onset_step);
+		if (f->last_op)
+			fprintf(out, " Its last operation was %s (number %" PRIu64 "); %u ranks wait in a later one.",
+				ev_text(session, f->last_op), f->last_serial, f->waiting);
+		fputc('\n', out);
 		return;
 	}
 	fprintf(out, " from step %u to step %u: %.1f ms more per step than its peers, %.1f %% of a step.",

@@ -314,7 +314,7 @@ static int judge(struct service *s, struct diagnosis *d, const char *input)
 {
 	int64_t begin_ms = now_ms();
 	struct st_err err = { 0 };
-	int ret;
+	int ret, early;
 
 	if (!d->log) {
 		become_root(); /* whether a container's process lives only root can see */
@@ -324,6 +324,11 @@ static int judge(struct service *s, struct diagnosis *d, const char *input)
 	ret = diagnose_steps(d, &err);
 	if (ret < 0)
 		goto out;
+	early = diagnose_early_hang(d, &err);
+	if (early < 0) {
+		ret = early;
+		goto out;
+	}
 	s->state.steps = d->judged ? d->steps.steps : d->fed.steps;
 	snprintf(s->state.verdict, sizeof(s->state.verdict), "%s",
 		 d->judged ? failslow_type_word(d->steps.type) : "waiting");
@@ -333,7 +338,7 @@ static int judge(struct service *s, struct diagnosis *d, const char *input)
 	if (!ret && !d->log && d->records->count &&
 	    (s->config.with_fail_slow == 0 || (d->judged && d->steps.type != FAILSLOW_NORMAL && !d->steps.recovered) ||
 	     (d->judged && d->steps.type != FAILSLOW_NORMAL && options_given(s->opts, "once")))) {
-		ret = diagnose_ranks(d, &err);
+		ret = early ? 0 : diagnose_ranks(d, &err);
 		if (!ret && d->ranks.verdict != LOC_NO_DATA)
 			ret = with_roots_rights(report_ranks, s, d, begin_ms);
 	}

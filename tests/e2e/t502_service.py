@@ -11,6 +11,7 @@ import subprocess
 import time
 
 import harness as h
+import t500_failslow_localize as t500
 from t500_failslow_localize import job
 
 SERVICE = os.path.join(h.BUILD, "systrace-failslow")
@@ -111,6 +112,28 @@ def test_hang_and_hook():
     service.stop()
 
 
+def test_hang_long_before_the_limit():
+    """Ranks in a collective that one of them never began: a hang after a minute, though the limit is half an hour."""
+    before, t500.EPOCH = t500.EPOCH, int((time.time() - 60 * 0.4 - 180) * 1e9)
+    source, out = job(h.tmpdir(), ranks=4, steps=60), h.tmpdir()
+    t500.EPOCH = before
+    for rank in range(4):
+        path = "%s/mspti/mspti-marker-10.0.0.1-%d.csv" % (source, rank)
+        lines = h.read_file(path).splitlines(True)
+        # of the last step's calls the last five are gone; the others are in the next one
+        h.write_file(path, "".join(lines[:-10] + ([] if rank == 2 else lines[-10:-9])))
+    service = Service("--input", source, "--output", out, "--interval", "0.1")
+    service.wait_log("slow_node_result")
+    service.wait_log("event=pass", 3)
+    h.check_equal(kinds(out), ["hang", "slow_node_result"], "files")
+    got = json.loads(h.read_file(glob.glob(out + "/slow_node*")[0]))
+    h.check_equal([(d["objectId"], d["kpiId"]) for d in got["abnormalDetail"]], [("2", "Hang")], "who")
+    evidence = got["abnormalDetail"][0]["evidence"]
+    h.check_equal((evidence["last_operation"], evidence["last_operation_id"], evidence["waiting_ranks"]), ("HcclAllGather", 715, 3),
+                  "60 x 12 calls less five: the last one that it began, and who is in the next")
+    service.stop()
+
+
 def test_reload():
     source, out = h.tmpdir(), h.tmpdir()
     os.mkdir(source + "/timeline")
@@ -142,4 +165,4 @@ def test_waits_for_data():
 
 if __name__ == "__main__":
     h.require(SERVICE)
-    h.main(test_once, test_watches_growth, test_hang_and_hook, test_reload, test_waits_for_data)
+    h.main(test_once, test_watches_growth, test_hang_and_hook, test_hang_long_before_the_limit, test_reload, test_waits_for_data)
