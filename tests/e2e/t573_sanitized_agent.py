@@ -55,12 +55,17 @@ def sanitized_host(lane, library, **extra):
 def own_race(report):
     """A race between two lines of ours? The interpreter is not instrumented: its lock is not seen, its own reads and writes
     are where it calls libc; and the sanitizer believes that all threads share one descriptor table, which ours do not."""
+    if re.search("lock-order-inversion|(un|double )lock of an? |destroy of a ", report):
+        # of the host's mutexes, which the sanitizer sees through our wrappers or not, as they are switched; ours is one, taken alone
+        return False
     if "data race" not in report:
         return "ThreadSanitizer: reported" not in report
     if "Location is file descriptor" in report:
         return False
     accesses = re.split(r"^  (?:Previous )?(?:[Aa]tomic )?(?:[Ww]rite|[Rr]ead) ", report, flags=re.M)[1:3]
     frames = [next((f for f in re.findall(r"^    #\d+ (.*)$", a, flags=re.M) if "libtsan.so" not in f), "") for a in accesses]
+    if any(frame.startswith("resolve ") and "/hook/hook.c" in frame for frame in frames):
+        return False  # written before a barrier in every thread (membarrier), which the sanitizer does not know
     return all("libsysTrace.so" in frame for frame in frames)
 
 
@@ -82,7 +87,8 @@ def client(host, rnd, failures):
     """Requests of every kind, whole and broken, one connection after the other."""
     orders = [("list", {}), ("status", {}), ("plugins", {}), ("flush", {}), ("dump", {}), ("debug", {"what": "stats"}),
               ("enable", {"plugin": "MSPTI", "event": "marker"}), ("disable", {"plugin": "MSPTI"}),
-              ("enable", {"plugin": "MSPTI", "start_step": "100000"}), ("disable", {"plugin": "stages"}),
+              *[(verb, {"plugin": plugin}) for verb in ("enable", "disable") for plugin in ("IO", "Mutex", "GIL")],
+              ("enable", {"plugin": "Mutex", "min_us": "0"}), ("enable", {"plugin": "MSPTI", "start_step": "100000"}), ("disable", {"plugin": "stages"}),
               ("enable", {"plugin": "stages"})]
     try:
         for _ in range(60):
@@ -109,6 +115,8 @@ def exercise(lane, library, **extra):
         if lane != "tsan":  # whose own locks a fork beside threads leaves taken
             host.do("pid = os.fork(); pid or (torch.autograd.backward(1), os._exit(7)); "
                     "assert os.waitpid(pid, 0)[1] >> 8 == 7")
+        host.do("import tempfile; f = tempfile.TemporaryFile(); [(f.write(bytes(5000)), f.flush(), f.seek(0), f.read(100)) "
+                "for i in range(200)]; f.close()")
         host.do("import threading; ts = [threading.Thread(target=torch.autograd.backward, args=(1,)) for i in range(8)]; "
                 "[t.start() for t in ts]; [t.join() for t in ts]")
     for thread in threads:

@@ -29,7 +29,7 @@ struct slot {
 	struct fds_name name;
 };
 
-static struct slot *slots;
+static _Atomic(struct slot *) slots; /* set once, before a hook records */
 static _Atomic bool any_wanted;
 static struct slot cwd; /* the same protocol */
 static _Atomic bool cwd_known;
@@ -38,19 +38,21 @@ int fds_init(void)
 {
 	void *area;
 
-	if (slots)
+	if (atomic_load_explicit(&slots, memory_order_relaxed))
 		return 0;
-	area = mmap(NULL, FDS_MAX * sizeof(*slots), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-		    -1, 0);
+	area = mmap(NULL, FDS_MAX * sizeof(struct slot), PROT_READ | PROT_WRITE,
+		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (area == MAP_FAILED)
 		return -errno;
-	slots = area;
+	atomic_store_explicit(&slots, area, memory_order_release);
 	return 0;
 }
 
 static struct slot *slot_of(int fd)
 {
-	return slots && fd >= 0 && fd < FDS_MAX ? &slots[fd] : NULL;
+	struct slot *all = atomic_load_explicit(&slots, memory_order_acquire);
+
+	return all && fd >= 0 && fd < FDS_MAX ? &all[fd] : NULL;
 }
 
 /* @seen: only if nobody wrote since it was read; NULL = as it is now. */
@@ -353,7 +355,7 @@ static bool is_another(int fd, uint32_t seq, const char *link)
 /* Return: 1 a socket whose peer was looked for, 0, or -errno of a descriptor that is not there. */
 static int look_up(int fd, bool verify)
 {
-	struct slot *slot = &slots[fd];
+	struct slot *slot = slot_of(fd);
 	uint32_t seq = atomic_load_explicit(&slot->seq, memory_order_acquire);
 	struct fds_name name = { .kind = FDS_FILE }, old;
 	char link[64], path[IO_TEXT_MAX + 32];
@@ -419,13 +421,13 @@ static void look_up_wanted(void)
 	int fd, sockets = 0;
 
 	for (fd = 0; fd < FDS_MAX; fd++) {
-		if (!atomic_load_explicit(&slots[fd].wanted, memory_order_relaxed))
+		if (!atomic_load_explicit(&slot_of(fd)->wanted, memory_order_relaxed))
 			continue;
 		if (sockets == SOCKETS_A_TICK) {
 			atomic_store_explicit(&any_wanted, true, memory_order_relaxed);
 			return;
 		}
-		atomic_store_explicit(&slots[fd].wanted, 0, memory_order_relaxed);
+		atomic_store_explicit(&slot_of(fd)->wanted, 0, memory_order_relaxed);
 		sockets += look_up(fd, false) > 0;
 	}
 }
@@ -435,7 +437,7 @@ void fds_tick(bool all)
 	static uint64_t verified_ns; /* systrace/hook's alone */
 	uint64_t now_ns = clock_mono_ns();
 
-	if (!slots)
+	if (!slot_of(0))
 		return;
 	if (all || !atomic_load_explicit(&cwd_known, memory_order_acquire))
 		look_up_cwd();

@@ -16,10 +16,18 @@
 #include <stdint.h>
 
 /** gil_range - _PyRuntime: first byte and the one behind it; equal until the plugin was started */
-extern uintptr_t gil_range[2];
+extern _Atomic uintptr_t gil_range[2];
 
 /** gil_code - of an interpreter that may have more than one lock: the object that holds _PyRuntime, likewise */
-extern uintptr_t gil_code[2];
+extern _Atomic uintptr_t gil_code[2];
+
+/** gil_inside - does an address lie in such a range? Context: hook. */
+static inline bool gil_inside(_Atomic uintptr_t range[2], uintptr_t address)
+{
+	uintptr_t begin = atomic_load_explicit(&range[0], memory_order_relaxed);
+
+	return address - begin < atomic_load_explicit(&range[1], memory_order_relaxed) - begin;
+}
 
 /**
  * gil_sees - may this be an interpreter's lock, and does the plugin record?
@@ -29,9 +37,7 @@ extern uintptr_t gil_code[2];
  */
 static inline bool gil_sees(const volatile void *lock, const void *caller)
 {
-	return ((uintptr_t)lock - gil_range[0] < gil_range[1] - gil_range[0] ||
-		(uintptr_t)caller - gil_code[0] < gil_code[1] - gil_code[0]) &&
-	       hook_on(ON_GIL);
+	return (gil_inside(gil_range, (uintptr_t)lock) || gil_inside(gil_code, (uintptr_t)caller)) && hook_on(ON_GIL);
 }
 
 /* Before the real call; gil_waited after it. Context: hook, the guard is down. */

@@ -12,7 +12,10 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <linux/membarrier.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #define POLL_NS 50000000u
 #define RETRY_NS 20000000u
@@ -22,7 +25,7 @@
 static _Atomic uint64_t no_counts[HOOK_SHARDS][HOOK_COUNT]; /* used where the shared ones cannot be had */
 
 struct hook_real hook_real;
-_Atomic uint64_t (*hook_counts)[HOOK_COUNT] = no_counts;
+_Atomic uint64_t (*_Atomic hook_counts)[HOOK_COUNT] = no_counts;
 __thread volatile int hook_depth __attribute__((tls_model("initial-exec")));
 
 #define HOOK_WANT(id, symbol, its_version, its_plugins, type, params) \
@@ -111,8 +114,10 @@ static void resolve(void)
 		hook_counts = shared;
 	for (i = 0; i < HOOK_COUNT; i++) {
 		got_resolve(&wants[i]);
-		*(void **)((char *)&hook_real + rows[i].real) = wants[i].real;
+		__atomic_store_n((void **)((char *)&hook_real + rows[i].real), wants[i].real, __ATOMIC_RELAXED);
 	}
+	/* a call through a slot orders nothing by itself: every thread gets a barrier before a slot is written */
+	syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0);
 	/* release: whoever sees it sees what was resolved */
 	__atomic_store_n(&resolved, true, __ATOMIC_RELEASE);
 }

@@ -27,7 +27,7 @@
 
 enum hook_id { HOOKS(HOOK_ID) HOOK_COUNT };
 
-/** hook_real - what callers get without us; NULL when this C library has no such function (then nobody calls it) */
+/** hook_real - what callers get without us, there before a slot leads to a wrapper; NULL: this C library has no such function */
 struct hook_real {
 	HOOKS(HOOK_POINTER)
 };
@@ -53,7 +53,7 @@ static inline bool hook_on(uint32_t plugin)
 #define HOOK_SHARDS 64u
 
 /** hook_counts - calls of each row by some hash of the thread; shared with forked children, never freed */
-extern _Atomic uint64_t (*hook_counts)[HOOK_COUNT];
+extern _Atomic uint64_t (*_Atomic hook_counts)[HOOK_COUNT];
 
 /** hook_count - one more call of a row. Context: hook. */
 static inline void hook_count(enum hook_id id)

@@ -23,7 +23,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-uintptr_t gil_range[2], gil_code[2];
+_Atomic uintptr_t gil_range[2], gil_code[2];
 
 #define LOCKS 32 /* interpreters with a lock of their own; of more the rest is not seen */
 #define WAITING 256 /* threads whose waits are known before they end */
@@ -135,11 +135,6 @@ static int find(const volatile void *address, uintptr_t *at)
 	return -1;
 }
 
-static bool in_runtime(uintptr_t address)
-{
-	return address - gil_range[0] < gil_range[1] - gil_range[0];
-}
-
 /* --- records --------------------------------------------------------------------------------------------------------- */
 
 static void put(enum gil_what what, uint32_t lock, uint64_t begin_ns, uint64_t end_ns, uint32_t timeouts, uint8_t flags)
@@ -212,7 +207,7 @@ static void explain_signal(struct lock *lock, uintptr_t cond)
 /* Return: row, -1 = no room. */
 static int learned(uintptr_t cond)
 {
-	uint32_t i = in_runtime(cond) ? 0 : 1;
+	uint32_t i = gil_inside(gil_range, cond) ? 0 : 1;
 	uint32_t rows;
 
 	for (; i < LOCKS; i++) {
@@ -253,7 +248,7 @@ static int learn_signal(uintptr_t at, uint64_t now_ns)
 	uintptr_t first = 0, cond;
 	int row;
 
-	if (in_runtime(at)) {
+	if (gil_inside(gil_range, at)) {
 		if (atomic_compare_exchange_strong(&gil.signalled, &first, at)) {
 			atomic_store_explicit(&gil.signalled_by, mine.tid, memory_order_relaxed);
 			prctl(PR_GET_NAME, gil.signalled_comm);
@@ -499,7 +494,7 @@ static int gil_start(const struct plugin_args *args, struct st_err *err)
 	atomic_store(&gil.min_ns, 0);
 	if (pool_on(&agent.pool, ON_GIL))
 		return 0;
-	ret = hook_switch(ON_GIL, true, (const void *)gil_range[0], clock_mono_ns() + HOOK_WAIT_NS, err);
+	ret = hook_switch(ON_GIL, true, (const void *)atomic_load(&gil_range[0]), clock_mono_ns() + HOOK_WAIT_NS, err);
 	if (ret < 0 && ret != -ETIMEDOUT)
 		return ret;
 	forget_parent(atomic_load(&agent.pool.guard->generation));
