@@ -28,7 +28,7 @@ static pthread_mutex_t m = PTHREAD_MUTEX_INITIALIZER, free_m = PTHREAD_MUTEX_INI
 static pthread_rwlock_t rw = PTHREAD_RWLOCK_INITIALIZER;
 static pthread_cond_t c = PTHREAD_COND_INITIALIZER;
 static pthread_spinlock_t spin;
-static sem_t sem, held;
+static sem_t sem, held, tried;
 static volatile int go;
 
 static void sleep_ms(long ms)
@@ -51,7 +51,9 @@ static void *holder(void *arg)
 	pthread_mutex_lock(&m);
 	*(int *)arg = (int)syscall(SYS_gettid);
 	sem_post(&held);
-	sleep_ms(50);
+	while (sem_wait(&tried))
+		;
+	sleep_ms(200);
 	pthread_mutex_unlock(&m);
 	return NULL;
 }
@@ -68,6 +70,7 @@ static void work(void)
 	while (sem_wait(&held))
 		;
 	MUST(pthread_mutex_trylock(&m) == EBUSY);
+	sem_post(&tried);
 	MUST(!pthread_mutex_lock(&m));
 	pthread_mutex_unlock(&m);
 	pthread_join(thread, NULL);
@@ -186,6 +189,7 @@ int main(void)
 	pthread_spin_init(&spin, 0);
 	sem_init(&sem, 0, 0);
 	sem_init(&held, 0, 0);
+	sem_init(&tried, 0, 0);
 	sem_init(&asked, 0, 0);
 	sigaction(SIGUSR1, &act, NULL);
 	puts("ready");
@@ -292,7 +296,7 @@ def test_known_waits():
     host.quit()
     wait, = slices(events, "pthread_mutex_lock", lock=lock)
     h.check_equal(wait["args"]["owner_tid"], int(owner), "who held it")
-    h.check(wait["dur"] >= 1000, "a wait for a lock that is held 50 ms: %s" % wait)
+    h.check(wait["dur"] >= 1000, "a wait for a lock that is held 200 ms: %s" % wait)
     h.check_equal(len(slices(events, "pthread_mutex_trylock", lock=lock, errno=16)), 1, "a failed trylock")
     h.check_equal(len(slices(events, "sem_timedwait", errno=110)), 1, "a timeout of a semaphore")
     h.check_equal(len(slices(events, "sem_trywait", errno=11)), 1, "a failed trywait")
@@ -346,6 +350,8 @@ def test_counts_at_the_end():
     host.ask("enable")
     host.do("work")
     host.quit()
+    # a machine that is too busy for the two seconds that the end may take leaves it to recover
+    h.run([h.SYSTRACE, "recover", "--spool", host.env["SYSTRACE_SPOOL_PATH"]])
     h.check_equal(calls(host.events(), "pthread_mutex_lock"), 1003, "calls of a capture that the process's end cuts")
 
 
@@ -373,7 +379,7 @@ def test_waits_of_5_ms():
     waits = [e for e in slices(events, "pthread_mutex_lock", lock=lock) if e["tid"] == host.process.pid]
     measured = [(int(begin) / 1000, int(end) / 1000) for _, _, begin, end in lines]
     measured = [(begin, end) for begin, end in measured if end - begin > 500]
-    h.check(len(measured) >= 20, "waits of the program: %s" % measured)
+    h.check(len(measured) >= 5, "waits of the program: %s" % measured)
     for begin, end in measured:
         wait, = [e for e in waits if begin <= e["ts"] <= end]
         h.check(abs(end - begin - wait["dur"]) <= 0.1 * (end - begin), "took %.1f us, recorded %s" % (end - begin, wait))
@@ -382,7 +388,11 @@ def test_waits_of_5_ms():
     data = json.loads(out)
     row, = [r for r in data["locks"] if r["address"] == lock]
     h.check_equal(row["owners"][0]["tid"], owner, "who was waited for longest")
-    h.check(row["p50_us"] >= 4000 and row["recorded"] >= len(waits), "the lock's row: %s" % row)
+    durations = sorted(e["dur"] for e in slices(events, "pthread_mutex_lock", lock=lock))
+    h.check_equal(row["recorded"], len(durations), "waits for the lock")
+    for key, part in (("p50_us", 0.5), ("p99_us", 0.99)):
+        want = durations[int(len(durations) * part)]
+        h.check(want <= row[key] + 0.001 and row[key] <= 1.14 * want, "%s of the lock: %s, want %s" % (key, row[key], want))
     row, = [r for r in data["functions"] if r["name"] == "pthread_mutex_lock"]
     h.check(row["calls"] >= 80, "calls of a function: %s" % row)
     text = h.run([h.SYSTRACE, "convert", "mutex", "--input", host.tmp], env=h.tool_env(host.tmp)).ok().out
