@@ -4,14 +4,13 @@
  * collectives as a trace that opens in Perfetto or chrome://tracing. Finds the files (trace/dir.h), merges and writes them
  * (convert/timeline.h), prints what came out and what is missing.
  */
-#include "cli/become.h"
 #include "cli/command.h"
+#include "cli/convert_files.h"
 #include "cli/term.h"
 #include "convert/gil_text.h"
 #include "convert/io_text.h"
 #include "convert/lock_text.h"
 #include "convert/timeline.h"
-#include "trace/dir.h"
 #include "trace/session.h"
 
 #include <errno.h>
@@ -194,20 +193,6 @@ static int write_out(const struct options *opts, struct ev_session *session, str
 	return CMD_OK;
 }
 
-/* As root: read what jobs wrote, and write beside it, with their user's rights only. */
-static int leave_root(const struct options *opts)
-{
-	const char *path;
-	int status = CMD_OK;
-	size_t i;
-
-	for (i = 0; status == CMD_OK && (path = options_nth(opts, "input", i)) != NULL; i++)
-		status = become_reader(path);
-	for (i = 0; status == CMD_OK && i < opts->word_count; i++)
-		status = become_reader(opts->words[i]);
-	return status;
-}
-
 /* Tables instead of a picture. */
 static int write_text(const struct options *opts, const struct text_kind *kind, struct ev_session *session,
 		      struct merge *merge)
@@ -221,58 +206,22 @@ static int write_text(const struct options *opts, const struct text_kind *kind, 
 	return records ? CMD_OK : cmd_nothing("the files hold no records");
 }
 
-static int add_inputs(const struct options *opts, struct dir_set *set)
-{
-	struct st_err err = { 0 };
-	const char *path;
-	size_t i;
-
-	for (i = 0; (path = options_nth(opts, "input", i)) != NULL; i++)
-		if (dir_add(set, path, &err) < 0)
-			return cmd_error("%s", err.text);
-	for (i = 0; i < opts->word_count; i++)
-		if (dir_add(set, opts->words[i], &err) < 0)
-			return cmd_error("%s", err.text);
-	return CMD_OK;
-}
-
 /* @kind: one that has tables, NULL = none; @text: they are wanted */
 static int convert(const struct options *opts, const char *const *formats, const struct text_kind *kind, bool text)
 {
-	struct ev_session *session = ev_session_new();
-	struct dir_set *set = session ? dir_new(session, formats) : NULL;
-	struct merge *merge = set ? merge_new(session) : NULL;
-	struct st_err err = { 0 };
-	int status, files;
+	struct convert_files files = { 0 };
+	int status;
 
-	if ((!text && !options_text(opts, "output")) || (!options_given(opts, "input") && !opts->word_count)) {
-		status = cmd_usage("%s is missing", text || options_text(opts, "output") ? "--input" : "--output");
-		goto out;
-	}
-	status = merge ? leave_root(opts) : CMD_OK;
-	if (status != CMD_OK)
-		goto out;
-	status = merge ? add_inputs(opts, set) : cmd_error("out of memory");
-	if (status != CMD_OK)
-		goto out;
-	files = dir_select(set, options_text(opts, "run"), note, NULL, &err);
-	if (files > 0)
-		files = dir_open(set, merge, note, NULL, &err);
-	if (files < 0)
-		status = cmd_error("%s", err.text);
-	else if (files == 0)
-		status = cmd_nothing("there is no file to convert: %s below the directory given",
-				     kind	  ? kind->what
-				     : formats[1] ? "no timeline and no marker CSV"
-						  : "no marker CSV");
-	else if (text)
-		status = write_text(opts, kind, session, merge);
-	else
-		status = write_out(opts, session, merge, dir_run(set));
-out:
-	merge_free(merge);
-	dir_free(set);
-	ev_session_free(session);
+	if (!text && !options_text(opts, "output"))
+		return cmd_usage("--output is missing");
+	status = convert_open(&files, opts, formats,
+			      kind	   ? kind->what
+			      : formats[1] ? "no timeline and no marker CSV"
+					   : "no marker CSV");
+	if (status == CMD_OK)
+		status = text ? write_text(opts, kind, files.session, files.merge)
+			      : write_out(opts, files.session, files.merge, dir_run(files.set));
+	convert_close(&files);
 	return status;
 }
 

@@ -36,6 +36,7 @@
 	C(io)            \
 	C(gil)           \
 	C(mutex)         \
+	C(mem)           \
 	C(ftrace)
 
 #define DECLARE_COMMAND(name) extern const struct command cmd_##name;

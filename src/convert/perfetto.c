@@ -73,7 +73,7 @@ enum { /* TrackDescriptor and inside */
        PROCESS_LABELS = 8,
        COUNTER_UNIT = 3
 };
-enum { ORDER_EXPLICIT = 3, MERGING_NONE = 2, UNIT_TIME_NS = 1, UNIT_COUNT = 2 };
+enum { ORDER_EXPLICIT = 3, MERGING_NONE = 2, UNIT_TIME_NS = 1, UNIT_COUNT = 2, UNIT_SIZE_BYTES = 3 };
 
 #define SEQUENCE_ID 1
 #define PROCESS_UUID_BASE ((uint64_t)1 << 32) /* tracks have their ids, processes their pids above this */
@@ -464,6 +464,13 @@ static int perfetto_counter(struct tsink *sink, const struct tsink_track *track,
 	return put_packet(perfetto, t_ns, FLAG_NEEDS_STATE, PACKET_TRACK_EVENT, event);
 }
 
+static uint64_t unit_of(const char *unit)
+{
+	if (!unit)
+		return UNIT_TIME_NS;
+	return strcmp(unit, "bytes") == 0 ? UNIT_SIZE_BYTES : UNIT_COUNT;
+}
+
 /* ---- tracks ------------------------------------------------------------------------------------------------------- */
 
 static int perfetto_process(struct tsink *sink, const struct tsink_process *process)
@@ -493,7 +500,7 @@ static int perfetto_track(struct tsink *sink, const struct tsink_track *from)
 	add_u64(perfetto, track, TRACK_PARENT, PROCESS_UUID_BASE + from->pid);
 	add_text(perfetto, track, TRACK_NAME, from->name, strlen(from->name));
 	if (from->counter) {
-		add_u64(perfetto, inner, COUNTER_UNIT, from->unit ? UNIT_COUNT : UNIT_TIME_NS);
+		add_u64(perfetto, inner, COUNTER_UNIT, unit_of(from->unit));
 		add_bytes(perfetto, track, TRACK_COUNTER, inner->data, inner->len);
 	}
 	add_u64(perfetto, track, TRACK_RANK, (uint64_t)(int64_t)from->sort);

@@ -127,7 +127,7 @@ bool blocks_put(uintptr_t address, const struct block *block)
 	uint32_t buckets = atomic_load_explicit(&table.buckets, memory_order_relaxed);
 	struct block old;
 
-	if (!buckets)
+	if (!buckets || address <= BEING_WRITTEN)
 		return false;
 	if (blocks_maybe(address))
 		blocks_take(address, &old); /* its release was not seen: inside libc, or while we were switched */
@@ -158,8 +158,9 @@ bool blocks_take(uintptr_t address, struct block *block)
 {
 	uint32_t buckets = atomic_load_explicit(&table.buckets, memory_order_relaxed);
 
-	if (!buckets || (!take_from(bucket_of(address, buckets, 0), address, block) &&
-			 !take_from(bucket_of(address, buckets, 1), address, block)))
+	if (!buckets || address <= BEING_WRITTEN ||
+	    (!take_from(bucket_of(address, buckets, 0), address, block) &&
+	     !take_from(bucket_of(address, buckets, 1), address, block)))
 		return false;
 	filter_remove(address);
 	return true;

@@ -44,6 +44,8 @@ enum ev_kind {
 	EV_NOTE,
 	EV_OTHER, /* any other event; name says which, args what */
 	EV_SOCKET, /* an I/O call on a socket; args as of EV_IO, the file being the peer */
+	EV_MEM_SITE, /* the sampled blocks of one stack that are alive at the end of a capture */
+	EV_MEM_STATE, /* what a process holds */
 	EV_KINDS
 };
 

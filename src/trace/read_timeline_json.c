@@ -7,6 +7,7 @@
 #include "trace/io.h"
 #include "trace/readers.h"
 #include "trace/timeline.h"
+#include "trace/top.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -14,33 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Keys of the top level, without the rest of the grammar. Return: next key at depth 1 from @at on, NULL = none. */
-static const unsigned char *next_top_key(const unsigned char *at, const unsigned char *end, int *depth, size_t *len)
-{
-	const unsigned char *begin;
-
-	for (; at < end; at++) {
-		if (*at == '{' || *at == '[') {
-			++*depth;
-		} else if (*at == '}' || *at == ']') {
-			--*depth;
-		} else if (*at == '"') {
-			begin = ++at;
-			while (at < end && *at != '"')
-				at += *at == '\\' ? 2 : 1;
-			if (at >= end)
-				return NULL;
-			*len = (size_t)(at - begin);
-			for (at++; at < end && isspace(*at); at++)
-				;
-			if (*depth == 1 && at < end && *at == ':')
-				return begin;
-			at--;
-		}
-	}
-	return NULL;
-}
 
 static bool json_timeline_knows(const unsigned char *head, size_t len)
 {
@@ -54,7 +28,7 @@ static bool json_timeline_knows(const unsigned char *head, size_t len)
 		head++;
 	if (head == end || *head != '{')
 		return false;
-	while ((key = next_top_key(head, end, &depth, &key_len)) != NULL) {
+	while ((key = top_key(head, end, &depth, &key_len)) != NULL) {
 		enum tl_message message = tl_by_json((const char *)key, key_len);
 
 		head = key + key_len + 1;
@@ -80,7 +54,7 @@ static bool json_io_knows(const unsigned char *head, size_t len)
 		head++;
 	if (head == end || *head != '{')
 		return false;
-	while ((key = next_top_key(head, end, &depth, &key_len)) != NULL) {
+	while ((key = top_key(head, end, &depth, &key_len)) != NULL) {
 		enum tl_message message = tl_by_json((const char *)key, key_len);
 
 		if (message != TL_ORIGIN && message != TL_DROP && message != TL_THREAD && message != TL_NOTE)

@@ -9,14 +9,13 @@
 #include "trace/os.h"
 #include "trace/readers.h"
 #include "trace/timeline.h"
+#include "trace/top.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define RECORD_MAX (16u << 20) /* longer than any record: the length itself is damaged */
 
 struct pb_timeline {
 	struct ev_reader base;
@@ -31,66 +30,6 @@ struct pb_timeline {
 	const char *end_why;
 	struct tl_record record;
 };
-
-/* Return: bytes of the number, 0 = cut by the end, -1 = no number. */
-static int varint(const unsigned char *at, size_t len, uint64_t *value)
-{
-	int i;
-
-	*value = 0;
-	for (i = 0; i < 10; i++) {
-		if ((size_t)i >= len)
-			return 0;
-		*value |= (uint64_t)(at[i] & 127) << (7 * i);
-		if (at[i] < 128)
-			return i + 1;
-	}
-	return -1;
-}
-
-enum { TOP_END, TOP_FIELD, TOP_DAMAGED };
-
-/*
- * Next field of the top level: its bytes lie in the window at *header behind the input's position, the input stands
- * before its tag. Return: enum above, -errno.
- */
-static int top_field(struct input *input, struct pb_field *field, size_t *total, const char **why, struct st_err *err)
-{
-	struct pb_reader cursor;
-	uint64_t tag, len = 0;
-	int ret, n, m;
-
-	/* tag and length need at most 20 bytes */
-	ret = input_want(input, 20, err);
-	if (ret < 0)
-		return ret;
-	if (!input->len)
-		return TOP_END;
-	n = varint(input->at, input->len, &tag);
-	if (n <= 0 || !(tag >> 3) || tag >> 32 || (tag & 7) == 3 || (tag & 7) == 4 || (tag & 7) > 5) {
-		*why = n == 0 ? "a record is cut" : "no protobuf field begins here";
-		return TOP_DAMAGED;
-	}
-	*total = (size_t)n + 10;
-	if ((tag & 7) == PB_BYTES) {
-		m = varint(input->at + n, input->len - (size_t)n, &len);
-		if (m <= 0 || len > RECORD_MAX) {
-			*why = m == 0 ? "a record is cut" : "a record of impossible length begins here";
-			return TOP_DAMAGED;
-		}
-		*total = (size_t)n + (size_t)m + (size_t)len;
-	}
-	ret = input_want(input, *total, err);
-	if (ret < 0)
-		return ret;
-	pb_read(&cursor, input->at, *total < input->len ? *total : input->len);
-	if (pb_next(&cursor, field) != 1) {
-		*why = input->eof ? "a record is cut" : "no protobuf field begins here";
-		return TOP_DAMAGED;
-	}
-	*total = (size_t)(cursor.at - input->at);
-	return TOP_FIELD;
-}
 
 /* Frames and nested messages, which msg_..._read passes over. */
 static void read_nested(struct tl_record *record, enum tl_message message, const struct pb_field *from)

@@ -34,6 +34,18 @@ static const struct tl_field gc_fields[] = { FIELDS_GC_DEBUG(GC_ROW) };
 static const struct tl_field pytorch_fields[] = { FIELDS_PYTORCH(PYTORCH_ROW) };
 #define IO_ROW(number, type, name, json) ROW(msg_io, number, type, name, json)
 static const struct tl_field io_fields[] = { FIELDS_IO(IO_ROW) };
+#define MEM_ALLOC_ROW(number, type, name, json) ROW(msg_mem_alloc, number, type, name, json)
+static const struct tl_field mem_alloc_fields[] = { FIELDS_MEM_ALLOC(MEM_ALLOC_ROW) };
+#define MEM_FREE_ROW(number, type, name, json) ROW(msg_mem_free, number, type, name, json)
+static const struct tl_field mem_free_fields[] = { FIELDS_MEM_FREE(MEM_FREE_ROW) };
+#define MEM_SITE_ROW(number, type, name, json) ROW(msg_mem_site, number, type, name, json)
+static const struct tl_field mem_site_fields[] = { FIELDS_MEM_SITE(MEM_SITE_ROW) };
+#define MEM_STATE_ROW(number, type, name, json) ROW(msg_mem_state, number, type, name, json)
+static const struct tl_field mem_state_fields[] = { FIELDS_MEM_STATE(MEM_STATE_ROW) };
+#define PROC_MEM_ROW(number, type, name, json) ROW(msg_proc_mem, number, type, name, json)
+static const struct tl_field proc_mem_fields[] = { FIELDS_PROC_MEM(PROC_MEM_ROW) };
+#define FRAME_ROW(number, type, name, json) ROW(msg_frame, number, type, name, json)
+static const struct tl_field frame_fields[] = { FIELDS_FRAME(FRAME_ROW) };
 
 /* number and JSON name at the top level, from the list of the writers */
 #define TOP_NUMBER(no, message, name) TOP_NO_##message = no,
@@ -68,6 +80,12 @@ static const struct {
 	[TL_CLOCK] = INNER(clock_fields),
 	[TL_GC_DEBUG] = INNER(gc_fields),
 	[TL_PYTORCH] = INNER(pytorch_fields),
+	[TL_MEM_ALLOC] = INNER(mem_alloc_fields),
+	[TL_MEM_FREE] = INNER(mem_free_fields),
+	[TL_MEM_SITE] = INNER(mem_site_fields),
+	[TL_MEM_STATE] = INNER(mem_state_fields),
+	[TL_PROC_MEM] = INNER(proc_mem_fields),
+	[TL_FRAME] = INNER(frame_fields),
 	[TL_IO] = { "IO_entries", 0, COUNT(io_fields), io_fields }, /* by number it is a stage, in files of stages */
 };
 

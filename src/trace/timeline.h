@@ -25,6 +25,12 @@ enum tl_message {
 	TL_GC_DEBUG,
 	TL_PYTORCH, /* scalars of the top level */
 	TL_IO, /* of io_trace files in JSON; turned into events by io.c */
+	TL_MEM_ALLOC, /* these stand inside others, or are top levels of their own: trace/mem.h */
+	TL_MEM_FREE,
+	TL_MEM_SITE,
+	TL_MEM_STATE,
+	TL_PROC_MEM,
+	TL_FRAME,
 	TL_MESSAGES
 };
 

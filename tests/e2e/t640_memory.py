@@ -293,15 +293,21 @@ class Host:
         return found
 
     def proc_mem(self):
-        rows = []
+        """Of all files, oldest first: a slow disk sends the later ones elsewhere, an hour may have ended."""
+        parts = []
         for path in self.files("json"):
             with open(path) as f:
-                rows += json.load(f)["proc_mem"]
-        return rows
+                parts.append(json.load(f)["proc_mem"])
+        parts.sort(key=lambda rows: min([e["start_ns"] for row in rows for key in row if key.startswith("mem_")
+                                         for e in row[key]], default=0))
+        return [row for rows in parts for row in rows]
 
     def dropped(self):
-        with open(self.files("json")[-1]) as f:
-            return json.load(f)["dropped"]
+        most = 0
+        for path in self.files("json"):
+            with open(path) as f:
+                most = max(most, json.load(f)["dropped"])
+        return most
 
     def quit(self):
         self.process.stdin.close()
@@ -333,11 +339,12 @@ def test_every_block():
     h.check_equal([states[0].get("flags"), states[-1].get("flags")], [1, 2], "the capture's begin and end")
     h.check_equal(states[-1]["heap"], bytes, "live heap of the last state")
     h.check(states[-1]["brk"] > 0 and states[-1]["rss"] > 1 << 20, "heap and resident memory: %s" % states[-1])
+    h.check(all("alloc_ptr" in e and e["alloc_ptr"] for e in rows_of(proc_mem, "mem_free_stacks")), "frees of blocks only")
     if host.dropped() == 0:
         alive = {}
         for proc in proc_mem:
             for entry in proc.get("mem_free_stacks", []):
-                alive.pop(entry["alloc_ptr"], None)
+                h.check(alive.pop(entry["alloc_ptr"], None) is not None, "a free of a block that was not alive: %s" % entry)
             for entry in proc.get("mem_alloc_stacks", []):
                 alive[entry["alloc_ptr"]] = entry["mem_size"]
         h.check_equal((len(alive), sum(alive.values())), (blocks, bytes), "allocations less frees, one thread")

@@ -6,6 +6,7 @@
 #ifndef FUZZ_READER_H
 #define FUZZ_READER_H
 
+#include "convert/mem_out.h"
 #include "convert/timeline.h"
 #include "trace/event.h"
 #include "trace/session.h"
@@ -67,6 +68,46 @@ static inline void fuzz_write(const char *path, const struct tsink_ops *format)
 	ev_session_free(session);
 }
 
+/* Memory has exporters of its own. */
+static inline void fuzz_mem(const char *path)
+{
+	struct ev_session *session = ev_session_new();
+	struct merge *merge = merge_new(session);
+	struct ev_reader *reader = ev_open(session, path, NULL);
+	struct text_options options = { .most = 5, .json = true };
+	struct mem_sum *sum = mem_new(session);
+	FILE *out = fopen("/dev/null", "w");
+	struct merge_stats stats;
+	struct st_err err;
+
+	if (reader && merge_add(merge, reader) == 0 && mem_read(sum, merge, &err) > 0) {
+		merge_stats(merge, &stats);
+		mem_text_write(session, sum, &stats, out, &options, &err);
+		options.json = false;
+		mem_text_write(session, sum, &stats, out, &options, &err);
+		mem_flame_write(session, sum, MEM_INUSE, true, "/dev/null", &err);
+		mem_flame_write(session, sum, MEM_ALLOCATED, false, "/dev/null", &err);
+	}
+	fclose(out);
+	mem_free(sum);
+	merge_free(merge);
+	ev_session_free(session);
+}
+
+static inline void fuzz_mem_timeline(const char *path)
+{
+	struct ev_session *session = ev_session_new();
+	struct merge *merge = merge_new(session);
+	struct ev_reader *reader = ev_open(session, path, NULL);
+	struct mem_timeline_summary sum;
+	struct st_err err;
+
+	if (reader && merge_add(merge, reader) == 0)
+		mem_timeline_write(session, merge, &tsink_chrome, "/dev/null", &sum, &err);
+	merge_free(merge);
+	ev_session_free(session);
+}
+
 static inline int fuzz_bytes(const uint8_t *data, size_t size)
 {
 	struct ev_session *session = ev_session_new();
@@ -77,9 +118,12 @@ static inline int fuzz_bytes(const uint8_t *data, size_t size)
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	if (fd < 0 || (size && write(fd, data, size) != (ssize_t)size))
 		abort();
-	if (fuzz_read(session, path) > 0)
+	if (fuzz_read(session, path) > 0) {
 		for (i = 0; tsink_formats[i]; i++)
 			fuzz_write(path, tsink_formats[i]);
+		fuzz_mem(path);
+		fuzz_mem_timeline(path);
+	}
 	close(fd);
 	ev_session_free(session);
 	return 0;

@@ -2,6 +2,7 @@
 /* Sampling and bookkeeping of the job's memory; see track.h. */
 #include "agent/memory/track.h"
 
+#include "agent/hook/got.h"
 #include "agent/hook/hook.h"
 #include "agent/stack/stack.h"
 #include "safe/clock.h"
@@ -326,7 +327,7 @@ bool track_learn(void)
 
 	if (atomic_load_explicit(&allocator.known, memory_order_acquire))
 		return true;
-	if (!holder.inside || !dl_iterate_phdr(look_for, &holder))
+	if (!holder.inside || !got_each_object(look_for, &holder))
 		return false;
 	if (usable >= holder.begin && usable < holder.end)
 		allocator.usable = hook_real.malloc_usable_size;

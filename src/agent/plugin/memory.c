@@ -62,7 +62,21 @@ static uint64_t resident(void)
 	return at ? strtoull(at, NULL, 10) * (uint64_t)memory.page : 0;
 }
 
-static bool put_state(uint8_t flags)
+/* The pool may be full of what the capture has left: the io thread makes room, for which we wait a little. */
+static bool put_patiently(const void *rec, uint32_t bytes, uint64_t deadline_ns)
+{
+	while (!pool_put(&agent.pool, rec, bytes, POOL_SRC_MEMORY)) {
+		if (clock_mono_ns() >= deadline_ns)
+			return false;
+		/* what is tried again is not lost */
+		atomic_fetch_sub_explicit(&agent.pool.head->dropped[POOL_SRC_MEMORY], 1, memory_order_relaxed);
+		io_ask(IO_FLUSH);
+		usleep(5000);
+	}
+	return true;
+}
+
+static bool put_state(uint8_t flags, uint64_t deadline_ns)
 {
 	struct rec_mem_state rec = {
 		.head = { .bytes = sizeof(rec),
@@ -81,7 +95,7 @@ static bool put_state(uint8_t flags)
 	rec.untracked = sums.untracked;
 	rec.sample_bytes = sums.period;
 	rec.brk = end > memory.heap_start && memory.heap_start ? end - memory.heap_start : 0;
-	return pool_put(&agent.pool, &rec, sizeof(rec), POOL_SRC_MEMORY);
+	return put_patiently(&rec, sizeof(rec), deadline_ns);
 }
 
 /* On systrace/hook, every 50 ms. */
@@ -93,7 +107,7 @@ static void tick(void)
 	if (now_ns < memory.next_state_ns || !pool_on(&agent.pool, ON_MEMORY))
 		return;
 	memory.next_state_ns = now_ns + STATE_PERIOD_NS;
-	put_state(0);
+	put_state(0, 0);
 }
 
 /* --- the end: which stacks hold live blocks ------------------------------------------------------------------------------ */
@@ -129,23 +143,8 @@ static void add_block(void *arg, uintptr_t address, const struct block *block)
 	sites->lost++;
 }
 
-/* The pool may be full of what the capture has left: the io thread makes room, for which we wait a little. */
-static bool put_patiently(struct rec_mem_site *site, uint64_t deadline_ns)
+static void tell_live(uint64_t deadline_ns)
 {
-	while (!pool_put(&agent.pool, site, sizeof(*site), POOL_SRC_MEMORY)) {
-		if (clock_mono_ns() >= deadline_ns)
-			return false;
-		/* what was tried is not lost */
-		atomic_fetch_sub_explicit(&agent.pool.head->dropped[POOL_SRC_MEMORY], 1, memory_order_relaxed);
-		io_ask(IO_FLUSH);
-		usleep(5000);
-	}
-	return true;
-}
-
-static void tell_live(void)
-{
-	uint64_t deadline_ns = clock_mono_ns() + TELL_WAIT_NS;
 	struct stack_status stacks;
 	struct sites sites = { .room = 1024 };
 	uint32_t i;
@@ -168,7 +167,7 @@ static void tell_live(void)
 			continue;
 		site->head = (struct rec_head){ .bytes = sizeof(*site), .type = REC_MEM_SITE };
 		site->at_ns = clock_mono_ns();
-		if (!put_patiently(site, deadline_ns))
+		if (!put_patiently(site, sizeof(*site), deadline_ns))
 			break;
 	}
 	munmap(sites.slot, sites.room * sizeof(*sites.slot));
@@ -205,8 +204,10 @@ static void memory_stop(void)
 	pool_switch(&agent.pool, ON_MEMORY, false);
 	track_end();
 	if (memory.running) { /* the pool's bit is off already when the process ends */
-		tell_live();
-		put_state(MEM_ENDED);
+		uint64_t deadline_ns = clock_mono_ns() + TELL_WAIT_NS;
+
+		tell_live(deadline_ns);
+		put_state(MEM_ENDED, deadline_ns);
 	}
 	memory.running = false;
 	hook_switch(ON_MEMORY_NEW, false, NULL, clock_mono_ns() + HOOK_WAIT_NS, &ignored);
@@ -244,7 +245,7 @@ static int memory_start(const struct plugin_args *args, struct st_err *err)
 	if (ret < 0 && ret != -ETIMEDOUT)
 		return ret;
 	memory.running = true;
-	put_state(MEM_BEGINS);
+	put_state(MEM_BEGINS, clock_mono_ns() + TELL_WAIT_NS);
 	pool_switch(&agent.pool, ON_MEMORY, true);
 	return 0;
 }

@@ -78,6 +78,18 @@ static void forgotten_ends_are_replaced(void **state)
 	assert_false(blocks_maybe(address_of(5)));
 }
 
+static void null_is_no_block(void **state)
+{
+	struct block block = block_of(3), got;
+
+	blocks_clear(64);
+	assert_true(blocks_put(address_of(3), &block));
+	assert_true(blocks_take(address_of(3), &got));
+	assert_false(blocks_take(0, &got)); /* the mark of a free slot */
+	assert_false(blocks_take(1, &got));
+	assert_false(blocks_put(0, &block));
+}
+
 static void count_one(void *arg, uintptr_t address, const struct block *block)
 {
 	(*(unsigned int *)arg)++;
@@ -221,6 +233,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(come_and_go),
 		cmocka_unit_test(forgotten_ends_are_replaced),
+		cmocka_unit_test(null_is_no_block),
 		cmocka_unit_test(full_is_said),
 		cmocka_unit_test(threads_do_not_disturb),
 		cmocka_unit_test(children_begin_with_none),

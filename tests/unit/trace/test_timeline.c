@@ -374,7 +374,7 @@ static void what_is_none_of_ours(void **state)
 		{ "\x7f"
 		  "ELF0000",
 		  8, "7f 45 4c 46" },
-		{ "{\"ProcMem\": []}", 15, "none of the known formats" },
+		{ "{\"Whatever\": []}", 16, "none of the known formats" },
 		{ "\x0a\x02\x0a\x00", 4, "none of the known formats" }, /* a text where all of them have a number */
 	};
 	size_t i;
