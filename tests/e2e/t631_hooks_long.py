@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MulanPSL-2.0
-# runner: full timeout 1200
+# runner: full
+# runner: timeout 1200
 """Native hooks in the long run: IO, Mutex and GIL switched on and off a thousand times in a busy Python program, and while a
 thread loads and unloads a thousand libraries; a thousand threads that take locks for a minute; a hundred switches of a real
 PyTorch job. Every program checks its own work and ends as it would have without us."""
