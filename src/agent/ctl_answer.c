@@ -9,6 +9,7 @@
 #include "agent/life.h"
 #include "agent/plugin_frame.h"
 #include "agent/python/python.h"
+#include "agent/stack/show.h"
 #include "agent/steps.h"
 #include "agent/threads.h"
 #include "safe/clock.h"
@@ -17,6 +18,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -334,6 +336,17 @@ static void answer_plugins(struct ctl_msg *answer)
 	}
 }
 
+static void answer_stacks(const void *payload, uint32_t bytes, struct ctl_msg *answer)
+{
+	char from[16] = "0";
+	struct io_status io;
+
+	ctl_get(payload, bytes, "from", from, sizeof(from));
+	stack_show(answer, (uint32_t)strtoul(from, NULL, 10));
+	io_status(&io);
+	put_identity(answer, &io);
+}
+
 static void answer_debug(struct ctl_msg *answer)
 {
 #ifdef ST_FAULTS
@@ -490,6 +503,9 @@ void ctl_answer(const struct ctl_frame *frame, const void *payload, struct ctl_m
 	case CTL_DUMP:
 		agent_record(AGENT_BY_COMMAND);
 		wait_for_io(wait, IO_FLUSH | IO_DUMP);
+		break;
+	case CTL_STACKS:
+		answer_stacks(payload, frame->payload_bytes, answer);
 		break;
 	case CTL_DEBUG:
 		answer_debug(answer);

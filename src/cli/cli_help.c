@@ -43,6 +43,7 @@ static const char *const all_examples[] = {
 	"status",
 	"list --json",
 	"dump --pid 1868164",
+	"stacks --rank 3",
 	"disable stages",
 	NULL,
 };

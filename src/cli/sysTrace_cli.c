@@ -3,10 +3,12 @@
  * main() of sysTrace_cli: `enable` and `disable` of plugins and the other actions, sent to every agent of this host at
  * once. Finding agents is targets.c, talking to them ctl_client.c, what is valid the table in wire/plugin_spec.c.
  */
+#include "base/cpulist.h"
 #include "base/near.h"
 #include "base/num.h"
 #include "cli/build_info.h"
 #include "cli/cli_help.h"
+#include "cli/cli_stacks.h"
 #include "cli/cli_status.h"
 #include "cli/command.h"
 #include "cli/ctl_client.h"
@@ -37,6 +39,7 @@ extern const struct command cmd_recover;
 
 static int run_order(const struct cli_action *action, const struct options *opts);
 static int run_report(const struct cli_action *action, const struct options *opts);
+static int run_stacks(const struct cli_action *action, const struct options *opts);
 
 static const struct cli_action actions[] = {
 	{ "enable", "Start or update a plugin's configuration", CTL_ENABLE, true, true, run_order },
@@ -46,12 +49,17 @@ static const struct cli_action actions[] = {
 	{ "list", "Show the processes with sysTrace, dormant ones included", CTL_LIST, false, false, run_report },
 	{ "flush", "Write everything recorded so far to disk", CTL_FLUSH, false, false, run_order },
 	{ "dump", "Write the flight recorder (the last collectives) to disk", CTL_DUMP, false, false, run_order },
+	{ "stacks", "Show the native and Python stack of every thread, also of a process that hangs", CTL_STACKS, false,
+	  false, run_stacks },
 	{ NULL, NULL, 0, false, false, NULL },
 };
 
 static const struct option_spec cli_options[] = {
 	{ "pid", 'p', OPT_TEXT, "LIST", NULL, "Only these processes: --pid 1234,5678" },
 	{ "timeout", 't', OPT_SEC, "SEC", "30", "How long to wait for answers, in seconds" },
+	{ "rank", 'r', OPT_TEXT, "LIST", NULL, "stacks: only these ranks: --rank 0-3,8" },
+	{ "symbols", 's', OPT_TEXT, "DIR", NULL,
+	  "stacks: look for object and debug files here, too (may be repeated)" },
 	{ "man", 0, OPT_FLAG, NULL, NULL, NULL },
 	{ .kind = OPT_END },
 };
@@ -742,6 +750,40 @@ static int run_report(const struct cli_action *action, const struct options *opt
 	return status;
 }
 
+/* --- stacks ------------------------------------------------------------------------------------------------------------ */
+
+static int run_stacks(const struct cli_action *action, const struct options *opts)
+{
+	static const struct cli_action who = { "stacks", NULL, CTL_LIST, false, false, NULL };
+	const char *ranks = options_text(opts, "rank"), *dirs[OPTIONS_MAX_SET], *dir;
+	struct stacks_query query = { .symbol_dirs = dirs, .json = opts->json };
+	struct targets targets = { 0 };
+	struct choice choice = { 0 };
+	struct order order;
+	int status = take_order(&order, action, opts);
+
+	if (status == CMD_OK && ranks && cpulist_check(ranks) < 0)
+		status = cmd_usage("--rank: '%.40s' is not a list of ranks such as 0-3,8", ranks);
+	if (status == CMD_OK)
+		status = find_targets(&targets);
+	if (status == CMD_OK)
+		status = choose(&choice, &order, &targets);
+	if (status == CMD_OK && !choice.count) {
+		status = no_agent(&order, &targets);
+	} else if (status == CMD_OK) {
+		order.action = &who; /* which ranks they are, and who answers at all */
+		ask(&choice, &order);
+		query.timeout_ns = order.timeout_ns;
+		while ((dir = options_nth(opts, "symbols", query.symbol_dir_count)))
+			dirs[query.symbol_dir_count++] = dir;
+		status = cli_stacks_all(choice.calls, choice.count, ranks, &query);
+	}
+	choice_free(&choice);
+	targets_free(&targets);
+	order_free(&order);
+	return status;
+}
+
 /* --- main ------------------------------------------------------------------------------------------------------------ */
 
 static const struct cli_action *find_action(const char *name)
@@ -760,8 +802,8 @@ static int unknown_action(const char *name)
 		near_offer(&near, action->name);
 	if (near.best)
 		return cmd_usage("there is no action '%.60s'; did you mean %s?", name, near.best);
-	return cmd_usage("there is no action '%.60s'; the actions are enable, disable, status, list, flush, dump",
-			 name);
+	return cmd_usage(
+		"there is no action '%.60s'; the actions are enable, disable, status, list, flush, dump, stacks", name);
 }
 
 static int print_help(const struct options *opts)

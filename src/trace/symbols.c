@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #ifdef HAVE_DW
@@ -36,6 +37,7 @@ struct text {
 struct symbols {
 	const char *const *dirs;
 	size_t dir_count;
+	bool given_only;
 	struct symbols_file *files;
 	struct text *texts; /* names in their written form */
 	char *(*demangle)(const char *, char *, size_t *, int *);
@@ -54,6 +56,11 @@ struct symbols *symbols_new(const char *const *dirs, size_t count)
 	if (library)
 		*(void **)&s->demangle = dlsym(library, "__cxa_demangle");
 	return s;
+}
+
+void symbols_given_only(struct symbols *s)
+{
+	s->given_only = true;
 }
 
 void symbols_free(struct symbols *s)
@@ -142,10 +149,11 @@ static bool same_build(struct symbols_file *file, Dwfl_Module *module)
 /* Return: it is the file. A file of another build is noted, any other failure is none: it need not be there. */
 static bool try_path(struct symbols_file *file, const char *path)
 {
-	Dwfl *dwfl;
 	GElf_Addr bias;
+	struct stat st;
+	Dwfl *dwfl;
 
-	if (access(path, R_OK))
+	if (stat(path, &st) || !S_ISREG(st.st_mode) || access(path, R_OK))
 		return false;
 	dwfl = dwfl_begin(&callbacks);
 	if (!dwfl)
@@ -206,32 +214,43 @@ static void open_file(struct symbols_file *file)
 	for (i = 0; i < file->owner->dir_count; i++)
 		if (try_directory(file, file->owner->dirs[i]))
 			return;
-	if (try_by_id(file, "/usr/lib/debug", "%s/.build-id/%.2s/%s.debug") || try_path(file, file->path))
+	if (!file->owner->given_only &&
+	    (try_by_id(file, "/usr/lib/debug", "%s/.build-id/%.2s/%s.debug") || try_path(file, file->path)))
 		return;
-	if (!file->problem[0])
+	if (!file->problem[0] && file->path[0] != '[') /* the kernel's part has no file */
 		snprintf(file->problem, sizeof(file->problem),
 			 "%s is not here (build id %s): give --symbols a directory that has it", file->path,
 			 file->build_id[0] ? file->build_id : "unknown");
 }
 
+static const char *keep(struct symbols *s, const char *name, size_t len)
+{
+	struct text *text = malloc(sizeof(*text) + len + 1);
+
+	if (!text)
+		return name;
+	memcpy(text->at, name, len);
+	text->at[len] = 0;
+	text->next = s->texts;
+	s->texts = text;
+	return text->at;
+}
+
+/* C++ names as they are written, others without the version of the symbol. */
 static const char *written_form(struct symbols *s, const char *name)
 {
+	const char *version = strchr(name, '@');
 	char *form = NULL;
-	struct text *text;
 	int status = -1;
 
 	if (s->demangle && name[0] == '_' && name[1] == 'Z')
 		form = s->demangle(name, NULL, NULL, &status);
-	text = form && !status ? malloc(sizeof(*text) + strlen(form) + 1) : NULL;
-	if (!text) {
-		free(form);
-		return name;
-	}
-	strcpy(text->at, form);
+	if (form && !status)
+		name = keep(s, form, strlen(form));
+	else if (version)
+		name = keep(s, name, (size_t)(version - name));
 	free(form);
-	text->next = s->texts;
-	s->texts = text;
-	return text->at;
+	return name;
 }
 
 bool symbols_find(struct symbols_file *file, uint64_t address, struct symbol *symbol)

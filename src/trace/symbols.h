@@ -23,6 +23,9 @@ struct symbols_file;
 struct symbols *symbols_new(const char *const *dirs, size_t count);
 void symbols_free(struct symbols *s);
 
+/** symbols_given_only - look in @dirs and nowhere else: paths are those of a container. */
+void symbols_given_only(struct symbols *s);
+
 /**
  * symbols_file - an object file; opened when it is first asked
  * @path: as the job saw it

@@ -32,6 +32,7 @@ enum ctl_verb {
 	CTL_FLUSH, /* write out what the pool holds */
 	CTL_DUMP, /* write the flight recorder's markers */
 	CTL_DEBUG, /* what=stats|drop|fault; only when the agent was built with fault points */
+	CTL_STACKS, /* from=N; stacks of the threads from the N-th on */
 	CTL_ANSWER = 0x8000 /* or-ed to the request's verb */
 };
 

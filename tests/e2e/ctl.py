@@ -11,7 +11,7 @@ import time
 MAGIC = 0x43725473
 VERSION = 1
 ANSWER = 0x8000
-VERBS = {"enable": 1, "disable": 2, "status": 3, "list": 4, "plugins": 5, "flush": 6, "dump": 7, "debug": 8}
+VERBS = {"enable": 1, "disable": 2, "status": 3, "list": 4, "plugins": 5, "flush": 6, "dump": 7, "debug": 8, "stacks": 9}
 
 
 def frame(verb, entries=(), version=VERSION, magic=MAGIC, sequence=7):

@@ -105,7 +105,7 @@ def wrong_usage_is_2_and_says_what_is_valid():
 
 
 def no_agent_is_3_and_says_what_to_do():
-    for args in (["enable", "IO", "duration=10"], ["disable", "IO"], ["status"], ["list"], ["flush"], ["dump"]):
+    for args in (["enable", "IO", "duration=10"], ["disable", "IO"], ["status"], ["list"], ["flush"], ["dump"], ["stacks"]):
         got = h.run([h.CLI, *args]).ok(3)
         h.check("no process on this host has libsysTrace.so loaded" in got.err, got.err)
         h.check("LD_PRELOAD=" in got.err and "libsysTrace.so python train.py" in got.err, got.err)

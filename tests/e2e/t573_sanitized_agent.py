@@ -85,7 +85,7 @@ def check_clean(host, what):
 
 def client(host, rnd, failures):
     """Requests of every kind, whole and broken, one connection after the other."""
-    orders = [("list", {}), ("status", {}), ("plugins", {}), ("flush", {}), ("dump", {}), ("debug", {"what": "stats"}),
+    orders = [("list", {}), ("status", {}), ("plugins", {}), ("flush", {}), ("dump", {}), ("stacks", {}), ("debug", {"what": "stats"}),
               ("enable", {"plugin": "MSPTI", "event": "marker"}), ("disable", {"plugin": "MSPTI"}),
               *[(verb, {"plugin": plugin}) for verb in ("enable", "disable") for plugin in ("IO", "Mutex", "GIL")],
               ("enable", {"plugin": "Mutex", "min_us": "0"}), ("enable", {"plugin": "MSPTI", "start_step": "100000"}), ("disable", {"plugin": "stages"}),

@@ -7,12 +7,27 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#define PAGE 4096u
+#define PARTS 64u
+
 size_t memory_copy_some(void *to, uintptr_t at, size_t bytes)
 {
-	struct iovec local = { to, bytes }, remote = { (void *)at, bytes };
-	/* the process, not the thread: a forked child must not read its parent */
-	long n = syscall(SYS_process_vm_readv, syscall(SYS_getpid), &local, 1ul, &remote, 1ul, 0ul);
+	struct iovec remote[PARTS], local = { .iov_base = to };
+	unsigned long parts = 0;
+	long n;
 
+	/* a part is read whole or not at all, so none goes over the end of a page */
+	while (local.iov_len < bytes && parts < PARTS) {
+		size_t some = PAGE - (at & (PAGE - 1));
+
+		if (some > bytes - local.iov_len)
+			some = bytes - local.iov_len;
+		remote[parts++] = (struct iovec){ (void *)at, some };
+		local.iov_len += some;
+		at += some;
+	}
+	/* the process, not the thread: a forked child must not read its parent */
+	n = syscall(SYS_process_vm_readv, syscall(SYS_getpid), &local, 1ul, remote, parts, 0ul);
 	return n > 0 ? (size_t)n : 0;
 }
 

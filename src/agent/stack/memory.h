@@ -13,7 +13,7 @@
 /** memory_copy - @bytes from @at, all or nothing. Context: hook (one system call). Return: false where it cannot be read. */
 bool memory_copy(void *to, uintptr_t at, size_t bytes);
 
-/** memory_copy_some - as many of @bytes as can be read. Context: hook. Return: bytes. */
+/** memory_copy_some - as many of @bytes, at most 256 KiB, as can be read from the front. Context: hook. Return: bytes. */
 size_t memory_copy_some(void *to, uintptr_t at, size_t bytes);
 
 /** memory_readable - can the 8 bytes at @at be read? Works where process_vm_readv is forbidden. Context: hook. */

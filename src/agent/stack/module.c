@@ -78,13 +78,6 @@ bool module_view(const struct module *m, uintptr_t at, size_t bytes, struct modu
 	return bytes > 0;
 }
 
-/* A build id, and where it lies. */
-struct build_id {
-	uint8_t byte[BUILD_ID_MAX];
-	size_t bytes; /* 0 = none */
-	uintptr_t at;
-};
-
 /* The build id in a note segment. Return: found. */
 static bool read_note(const struct module *m, uintptr_t at, size_t bytes, struct build_id *id)
 {
@@ -114,12 +107,13 @@ static bool read_note(const struct module *m, uintptr_t at, size_t bytes, struct
 	return false;
 }
 
-static void read_build_id(const struct module *m, struct build_id *id)
+void module_build_id(const struct module *m, struct build_id *id)
 {
 	struct module_view view;
 	ElfW(Ehdr) head;
 	size_t i;
 
+	*id = (struct build_id){ .bytes = 0 };
 	if (!module_view(m, m->begin, sizeof(head), &view) || view.end - view.at < (ptrdiff_t)sizeof(head))
 		return;
 	memcpy(&head, view.at, sizeof(head));
@@ -167,8 +161,7 @@ static void define(struct module *m, const char *name, struct build_id *build_id
 	uint64_t hash;
 	bool fresh;
 
-	*build_id = (struct build_id){ .bytes = 0 };
-	read_build_id(m, build_id);
+	module_build_id(m, build_id);
 	hash = hash64(path, strlen(path)) ^ hash64(build_id->byte, sizeof(build_id->byte));
 	m->id = intern_name(INTERN_MODULE, hash, &fresh);
 	if (m->id && fresh)

@@ -8,6 +8,8 @@
 #ifndef AGENT_STACK_MODULE_H
 #define AGENT_STACK_MODULE_H
 
+#include "wire/record.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -50,5 +52,15 @@ struct module_view {
 
 /** module_view - look at [@at, @at + @bytes) of @m; cut at its end and at the size of room. Context: hook. false = none. */
 bool module_view(const struct module *m, uintptr_t at, size_t bytes, struct module_view *view);
+
+/** struct build_id - and where it lies */
+struct build_id {
+	uint8_t byte[BUILD_ID_MAX];
+	size_t bytes; /* 0 = none */
+	uintptr_t at;
+};
+
+/** module_build_id - of the object's notes. Context: hook. */
+void module_build_id(const struct module *m, struct build_id *id);
 
 #endif

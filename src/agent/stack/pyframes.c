@@ -42,10 +42,9 @@ static struct {
 	uintptr_t loop, loop_end;
 } api;
 
-/* (code, where in it) -> the frame. As the cache of unwind.c; beside it the code, for pyframes_text(). */
+/* (code, where in it) -> the frame. As the cache of unwind.c. */
 static struct {
 	_Atomic uint64_t mixed, frame;
-	_Atomic uint64_t code;
 } cache[CACHE_SLOTS];
 
 /* What is read of a code object: together they say which function it is. */
@@ -234,7 +233,6 @@ static uint64_t frame_of(const struct pyframes_walk *w, const struct code *code,
 	frame = FRAME_PYTHON_AT(id, line_of(w, code, offset));
 	atomic_store_explicit(&cache[slot].mixed, key ^ frame, memory_order_relaxed);
 	atomic_store_explicit(&cache[slot].frame, frame, memory_order_relaxed);
-	atomic_store_explicit(&cache[slot].code, code->self, memory_order_relaxed);
 	return frame;
 }
 
@@ -304,23 +302,49 @@ static bool is_entry(const struct pyframes_walk *w, uintptr_t frame, uintptr_t b
 	return !at.frame_owner || !back || is_shim(w, back);
 }
 
-bool pyframes_next(struct pyframes_walk *w, uint64_t *frame, bool *entry)
+/* The next function's frame, and where in its code it is. */
+static bool next_code(struct pyframes_walk *w, struct code *code, int64_t *offset, bool *entry)
 {
 	uintptr_t self, back, shims = 0;
-	struct code code;
-	int64_t offset;
 
 	while (w->frame && is_shim(w, w->frame)) {
 		if (++shims > 64 || !word(w, w->frame + at.frame_back, &w->frame))
 			return false;
 	}
 	if (!w->frame || !word(w, w->frame + at.frame_code, &self) || !word(w, w->frame + at.frame_back, &back) ||
-	    !read_code(w, self, &code) || !read_offset(w, self, &offset))
+	    !read_code(w, self, code) || !read_offset(w, self, offset))
 		return false;
-	*frame = frame_of(w, &code, offset);
 	*entry = is_entry(w, w->frame, back);
 	w->frame = back;
+	return true;
+}
+
+bool pyframes_next(struct pyframes_walk *w, uint64_t *frame, bool *entry)
+{
+	struct code code;
+	int64_t offset;
+
+	if (!next_code(w, &code, &offset, entry))
+		return false;
+	*frame = frame_of(w, &code, offset);
 	return *frame != 0;
+}
+
+bool pyframes_next_text(struct pyframes_walk *w, char *text, size_t room, bool *entry)
+{
+	char part[NAME_BYTES + FILE_BYTES + 8];
+	size_t name, file;
+	struct code code;
+	int64_t offset;
+
+	if (!next_code(w, &code, &offset, entry))
+		return false;
+	name = read_text(w, code.name, part, NAME_BYTES);
+	file = read_text(w, code.file, part + name, FILE_BYTES);
+	if (!name || !file)
+		return false;
+	snprintf(text, room, "%.*s@%.*s:%u", (int)name, part, (int)file, part + name, line_of(w, &code, offset));
+	return true;
 }
 
 bool pyframes_in_loop(uintptr_t pc)
@@ -388,29 +412,6 @@ uintptr_t pyframes_holder(bool *known)
 	return locked ? holder : 0;
 }
 
-bool pyframes_text(uint64_t frame, char *text, size_t room)
-{
-	const struct pyframes_walk w = { .careful = true };
-	char part[NAME_BYTES + FILE_BYTES + 8];
-	struct code code;
-	size_t i, name, file;
-
-	for (i = 0; i < CACHE_SLOTS; i++) {
-		uint64_t held = atomic_load_explicit(&cache[i].frame, memory_order_relaxed);
-
-		if (!held || FRAME_CODE(held) != FRAME_CODE(frame) ||
-		    !read_code(&w, atomic_load_explicit(&cache[i].code, memory_order_relaxed), &code))
-			continue;
-		name = read_text(&w, code.name, part, NAME_BYTES);
-		file = read_text(&w, code.file, part + name, FILE_BYTES);
-		if (!name || !file)
-			continue;
-		snprintf(text, room, "%.*s@%.*s:%u", (int)name, part, (int)file, part + name, FRAME_LINE(frame));
-		return true;
-	}
-	return false;
-}
-
 /* --- start ----------------------------------------------------------------------------------------------------------------- */
 
 /* 3.13 tells its own offsets: patch releases may move what is in the interpreter's state. */
@@ -454,7 +455,7 @@ static bool prove(void)
 	struct pyframes_thread thread[16];
 	size_t i, count = pyframes_threads(thread, sizeof(thread) / sizeof(thread[0])), frames = 0;
 	struct pyframes_walk w;
-	uint64_t frame;
+	char text[64];
 	bool entry;
 
 	if (!count || (uintptr_t)api.head(api.main()) != thread[0].state)
@@ -462,8 +463,8 @@ static bool prove(void)
 	for (i = 0; i < count; i++) {
 		if (!pyframes_begin_other(&w, &thread[i]))
 			continue;
-		while (frames < 1000 && pyframes_next(&w, &frame, &entry))
-			frames += FRAME_LINE(frame) != 0;
+		while (frames < 1000 && pyframes_next_text(&w, text, sizeof(text), &entry))
+			frames++;
 	}
 	return frames > 0;
 }

@@ -36,6 +36,9 @@ bool pyframes_begin(struct pyframes_walk *w);
  */
 bool pyframes_next(struct pyframes_walk *w, uint64_t *frame, bool *entry);
 
+/** pyframes_next_text - the same as text, `name@file:line`; puts nothing anywhere. Context: thread. */
+bool pyframes_next_text(struct pyframes_walk *w, char *text, size_t room, bool *entry);
+
 /** pyframes_in_loop - is this code of the interpreter loop? Context: hook. */
 bool pyframes_in_loop(uintptr_t pc);
 
@@ -59,13 +62,5 @@ bool pyframes_begin_other(struct pyframes_walk *w, const struct pyframes_thread 
 
 /** pyframes_holder - state of the thread that holds the GIL; 0 = free. @known: could it be told? Context: thread. */
 uintptr_t pyframes_holder(bool *known);
-
-/**
- * pyframes_text - what a function's code says of itself, for people
- * @frame: as of pyframes_next()
- *
- * Only of functions seen in this process, the last some thousand of them. Context: thread. Return: false = not known.
- */
-bool pyframes_text(uint64_t frame, char *text, size_t room);
 
 #endif

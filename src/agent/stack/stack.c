@@ -44,45 +44,31 @@ void stack_refresh(uint64_t generation)
 		pyframes_start();
 }
 
-/* What joins the two kinds of frames. */
+/* --- native and Python frames joined ------------------------------------------------------------------------------------- */
+
 struct joint {
-	struct stack *stack;
-	struct pyframes_walk python;
-	bool has_python;
+	const struct stack_out *out;
+	void *arg;
+	struct pyframes_walk *python; /* NULL = no more */
+	bool outside; /* of this library */
 	bool below_loop; /* outside of the innermost run of the interpreter loop */
-	const void *interpreter; /* begin of its object, once seen */
+	uintptr_t interpreter; /* begin of its object, once seen */
 	bool full;
 };
-
-static uint64_t native_frame(const struct unwind *u)
-{
-	uintptr_t pc = unwind_pc(u);
-
-	if (!u->module || !u->module->id || (pc - u->module->bias) >> FRAME_OFFSET_BITS)
-		return (uint64_t)pc & ~(3ull << 62);
-	return FRAME_NATIVE_AT(u->module->id, pc - u->module->bias);
-}
-
-static void add(struct joint *j, uint64_t frame)
-{
-	if (j->stack->count < STACK_FRAMES_MAX)
-		j->stack->frame[j->stack->count++] = frame;
-	else
-		j->full = true;
-}
 
 /* The Python frames that one native frame of the interpreter loop stands for; @all: those that are left. */
 static bool add_python(struct joint *j, bool all)
 {
 	bool entry = false, any = false;
-	uint64_t frame;
 
-	while (j->has_python && !j->full && (all || !entry)) {
-		j->has_python = pyframes_next(&j->python, &frame, &entry);
-		if (!j->has_python)
-			break;
-		add(j, frame);
-		any = true;
+	while (j->python && !j->full && (all || !entry)) {
+		int added = j->out->python(j->arg, j->python, &entry);
+
+		if (added < 0)
+			j->python = NULL;
+		else if (!added)
+			j->full = true;
+		any |= added > 0;
 	}
 	return any;
 }
@@ -90,33 +76,60 @@ static bool add_python(struct joint *j, bool all)
 /* The interpreter's own frames tell nothing once its Python frames are there: but the innermost ones do, up to the loop. */
 static void add_native(struct joint *j, const struct unwind *u)
 {
-	if (j->has_python && pyframes_in_loop(unwind_pc(u)) && add_python(j, false)) {
+	if (j->python && pyframes_in_loop(unwind_pc(u)) && add_python(j, false)) {
 		j->below_loop = true;
-		j->interpreter = u->module ? (const void *)u->module->begin : NULL;
+		j->interpreter = u->module ? u->module->begin : 0;
 		return;
 	}
-	if (j->below_loop && u->module && (const void *)u->module->begin == j->interpreter)
+	if (j->below_loop && u->module && u->module->begin == j->interpreter)
 		return;
-	add(j, native_frame(u));
+	if (!j->full && !j->out->native(j->arg, u))
+		j->full = true;
 }
 
-void stack_walk(struct unwind *u, struct pyframes_walk *python, struct stack *stack)
+bool stack_join(struct unwind *u, struct pyframes_walk *python, const struct stack_out *out, void *arg)
 {
-	struct joint j = { .stack = stack, .has_python = python != NULL };
-	bool outside = false; /* of this library */
+	struct joint j = { .out = out, .arg = arg, .python = python };
 
-	if (python)
-		j.python = *python;
-	stack->count = 0;
 	do {
 		unwind_module(u);
-		outside |= !module_own(u->regs.pc);
-		if (outside)
+		j.outside |= !module_own(u->regs.pc);
+		if (j.outside)
 			add_native(&j, u);
 	} while (!j.full && unwind_step(u));
 	add_python(&j, true);
-	stack->flags = (u->cut || j.full ? STACK_CUT : 0) | (u->guessed ? STACK_GUESSED : 0);
+	return !j.full;
 }
+
+/* --- the calling thread ---------------------------------------------------------------------------------------------------- */
+
+static bool add_frame(struct stack *stack, uint64_t frame)
+{
+	if (stack->count == STACK_FRAMES_MAX)
+		return false;
+	stack->frame[stack->count++] = frame;
+	return true;
+}
+
+static bool put_native(void *arg, const struct unwind *u)
+{
+	uintptr_t pc = unwind_pc(u);
+
+	if (!u->module || !u->module->id || (pc - u->module->bias) >> FRAME_OFFSET_BITS)
+		return add_frame(arg, (uint64_t)pc & ~(3ull << 62));
+	return add_frame(arg, FRAME_NATIVE_AT(u->module->id, pc - u->module->bias));
+}
+
+static int put_python(void *arg, struct pyframes_walk *walk, bool *entry)
+{
+	uint64_t frame;
+
+	if (!pyframes_next(walk, &frame, entry))
+		return -1;
+	return add_frame(arg, frame);
+}
+
+static const struct stack_out into_stack = { put_native, put_python };
 
 __attribute__((noinline)) uint32_t stack_capture(struct stack *stack, bool python)
 {
@@ -128,8 +141,10 @@ __attribute__((noinline)) uint32_t stack_capture(struct stack *stack, bool pytho
 	if (atomic_load_explicit(&ready, memory_order_acquire)) {
 		unwind_here(&u);
 		unwind_module(&u);
-		if (unwind_step(&u)) /* this frame is ours */
-			stack_walk(&u, python && pyframes_begin(&frames) ? &frames : NULL, stack);
+		if (unwind_step(&u) && /* this frame is ours */
+		    !stack_join(&u, python && pyframes_begin(&frames) ? &frames : NULL, &into_stack, stack))
+			u.cut = true;
+		stack->flags = (u.cut ? STACK_CUT : 0) | (u.guessed ? STACK_GUESSED : 0);
 	}
 	errno = saved;
 	return stack->count;

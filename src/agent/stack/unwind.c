@@ -14,12 +14,14 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <string.h>
 #include <sys/types.h>
 #include <ucontext.h>
 
 #define PAGE 4096u
 #define PAGES_DOWN 16u /* how far below what is known the stack may have grown meanwhile */
 #define CACHE_SLOTS 16384u
+#define SEARCH_BYTES (64u << 10)
 #define FRAME_BYTES_MAX (8u << 20) /* of one frame: more is not believed */
 
 /* Sanitizers know who may read which part of a stack; we read them all. */
@@ -95,6 +97,7 @@ void unwind_begin(struct unwind *u, const struct unwind_regs *regs)
 {
 	u->regs = *regs;
 	u->copy = 0;
+	u->find = module_find;
 	u->exact = true;
 	u->cut = u->guessed = false;
 	u->modules = u->next_module = 0;
@@ -102,9 +105,10 @@ void unwind_begin(struct unwind *u, const struct unwind_regs *regs)
 }
 
 void unwind_begin_copy(struct unwind *u, const struct unwind_regs *regs, uintptr_t low, uintptr_t high,
-		       const void *words)
+		       const void *words, bool (*find)(uintptr_t pc, struct module *m))
 {
 	u->regs = *regs;
+	u->find = find;
 	u->low = low;
 	u->high = high;
 	u->copy = (uintptr_t)words - low;
@@ -127,7 +131,7 @@ const struct module *unwind_module(struct unwind *u)
 			return u->module = m;
 	}
 	m = &u->seen[u->next_module];
-	if (!module_find(pc, m)) {
+	if (!u->find(pc, m)) {
 		m->begin = m->end = 0;
 		return u->module = NULL;
 	}
@@ -235,13 +239,75 @@ static bool step_over_signal(struct unwind *u)
 	return true;
 }
 
+/* Does the call before @pc go straight to @function? */
+static bool calls(uintptr_t pc, uintptr_t function)
+{
+	int32_t relative;
+#if defined(__x86_64__)
+	uint8_t code[5];
+
+	if (pc < PAGE || !memory_copy(code, pc - 5, sizeof(code)) || code[0] != 0xe8)
+		return false;
+	memcpy(&relative, code + 1, sizeof(relative));
+	return pc + (uintptr_t)(int64_t)relative == function;
+#else
+	uint32_t code;
+
+	if (pc < PAGE || !memory_copy(&code, pc - 4, sizeof(code)) || code >> 26 != 0x25)
+		return false;
+	relative = (int32_t)(code << 6) >> 4; /* 26 bits, in words */
+	return pc - 4 + (uintptr_t)(int64_t)relative == function;
+#endif
+}
+
+/*
+ * Nobody told this thread's frame pointer, and no frame further in has saved it: look for the place that it must point to. The
+ * one whose return address is behind a call of this very function is it; else the first that looks like a frame.
+ */
+static bool search_pointer(struct unwind *u, uint64_t rule)
+{
+	uintptr_t at, function = cfi_function(u->module, unwind_pc(u)), likely = 0;
+	uintptr_t end = u->high - u->regs.sp > SEARCH_BYTES ? u->regs.sp + SEARCH_BYTES : u->high;
+
+	if (!u->copy || RULE_KIND(rule) != RULE_FP || !RULE_FP_SAVED(rule) || !RULE_RA_SAVED(rule))
+		return false;
+	for (at = u->regs.sp; at < end; at += 8) {
+		uintptr_t cfa = at + (uintptr_t)RULE_CFA(rule), caller, pc;
+		struct module m;
+
+		if (!stack_word(u, cfa + (uintptr_t)RULE_RA_AT(rule), &pc) ||
+		    !stack_word(u, cfa + (uintptr_t)RULE_FP_AT(rule), &caller))
+			break;
+		pc = plain(pc);
+		if (!u->find(pc, &m))
+			continue;
+		if (calls(pc, function)) {
+			likely = at;
+			break;
+		}
+		if (!likely && (!caller || (caller > at && caller < u->high)) && behind_call(u, pc))
+			likely = at;
+	}
+	if (!likely)
+		return false;
+	u->regs.fp = likely;
+	u->regs.fp_known = true;
+	u->guessed = true;
+	return true;
+}
+
 static bool step_by_rule(struct unwind *u, uint64_t rule)
 {
 	struct unwind_regs to = { .fp = u->regs.fp, .fp_known = u->regs.fp_known };
-	uintptr_t cfa = RULE_KIND(rule) == RULE_SP ? u->regs.sp : u->regs.fp;
+	uintptr_t cfa;
 
-	if (RULE_KIND(rule) != RULE_SP && !u->regs.fp_known)
-		return stop(u);
+	if (RULE_KIND(rule) != RULE_SP && !u->regs.fp_known) {
+		if (!search_pointer(u, rule))
+			return stop(u);
+		to.fp = u->regs.fp;
+		to.fp_known = true;
+	}
+	cfa = RULE_KIND(rule) == RULE_SP ? u->regs.sp : u->regs.fp;
 	cfa += (uintptr_t)RULE_CFA(rule);
 	if (RULE_KIND(rule) == RULE_FP_WORD && !stack_word(u, cfa, &cfa))
 		return stop(u);

@@ -28,6 +28,7 @@ struct unwind {
 	uintptr_t copy; /* ... at this distance from where they are; 0 = in place, and high may be moved */
 	bool exact; /* pc is an instruction that was interrupted, not a return address */
 	bool cut, guessed; /* it ended early; a frame was found without a table */
+	bool (*find)(uintptr_t pc, struct module *m); /* module_find(), or a list of the caller's */
 	struct module *module; /* of .frame; NULL = none */
 	uint32_t modules, next_module;
 	struct module seen[UNWIND_MODULES]; /* during this walk: nobody can unload them */
@@ -43,9 +44,14 @@ struct unwind {
 /** unwind_begin - begin a walk of the calling thread's stack at @regs. Context: hook. */
 void unwind_begin(struct unwind *u, const struct unwind_regs *regs);
 
-/** unwind_begin_copy - of a stack whose words [@low, @high) were copied to @words. Context: any. */
+/**
+ * unwind_begin_copy - of a stack whose words [@low, @high) were copied to @words
+ * @find: objects are found by it; their tables are read as it says (module.direct)
+ *
+ * Where fp is not known and a frame needs it, it is looked for among the words (guessed). Context: any.
+ */
 void unwind_begin_copy(struct unwind *u, const struct unwind_regs *regs, uintptr_t low, uintptr_t high,
-		       const void *words);
+		       const void *words, bool (*find)(uintptr_t pc, struct module *m));
 
 /** unwind_pc - the current frame's address to look up: return address - 1, or what was interrupted. Context: hook. */
 static inline uintptr_t unwind_pc(const struct unwind *u)
