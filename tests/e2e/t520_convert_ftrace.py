@@ -293,8 +293,34 @@ def pipes_and_packed_files_are_the_same():
     check(out.returncode == 1 and b"set TMPDIR to a place with room" in out.stderr, "no TMPDIR: %s" % out.stderr)
 
 
+def a_full_disk_is_told_and_nothing_is_left():
+    source, place = recorded("trace.dat"), tmpdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", place]).returncode:
+        skip("no tmpfs can be mounted here")
+    try:
+        for fmt in OUTPUTS:
+            result = run([SYSTRACE, "convert", "ftrace", "--input", source, "--format", fmt, "--output",
+                          os.path.join(place, OUTPUTS[fmt])])
+            check(result.status == 1 and re.search("No space left on device|disk is full", result.err),
+                  "%s: %s" % (fmt, result.err))
+            check_equal(os.listdir(place), [], "files that are left of " + fmt)
+    finally:
+        subprocess.run(["umount", place])
+
+
+def a_recording_without_events_is_told():
+    result = run([SYSTRACE, "record", "--backend=native", "--sched=0", "--irq=0", "--event=sched/sched_process_hang",
+                  "--record_time=0.1", "--output=" + path("none.dat")], cwd=DIR)
+    if result.status:
+        skip("no recording here: %s" % result.err.splitlines()[-1:])
+    for command in (["convert", "ftrace", "--output=" + path("none.db")], ["analyze", "sched"]):
+        result = run([SYSTRACE, *command, "--input", path("none.dat")])
+        check(result.status == 3 and "none.dat holds no events" in result.err, "%s: %s" % (command, result.err))
+    check(not os.path.exists(path("none.db")), "a file was left")
+
+
 require_root()
 require(SYSTRACE)
 main(all_formats_show_the_same_slices, lost_events_are_gaps_in_all_formats, the_switches_are_trace_cmds,
      every_event_is_as_trace_cmd_shows_it, perfetto_output_decodes_with_names,
-     pipes_and_packed_files_are_the_same)
+     pipes_and_packed_files_are_the_same, a_full_disk_is_told_and_nothing_is_left, a_recording_without_events_is_told)
