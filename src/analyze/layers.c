@@ -2,6 +2,7 @@
 /* Sums of other layers' records; see layers.h. */
 #include "analyze/layers.h"
 #include "trace/locks.h"
+#include "trace/os.h"
 
 #include <math.h>
 #include <string.h>
@@ -188,8 +189,8 @@ void layers_sum(const struct records *records, int32_t rank, int64_t from_ns, in
 		.sums = sums,
 		.key_file = ev_name(session, "file", 4),
 		.key_peer = ev_name(session, "peer", 4),
-		.key_delay = ev_name(session, "delay_ns", 8),
-		.key_next = ev_name(session, "next", 4),
+		.key_delay = ev_name(session, OS_KEY_DELAY, strlen(OS_KEY_DELAY)),
+		.key_next = ev_name(session, OS_KEY_TAKEN_BY, strlen(OS_KEY_TAKEN_BY)),
 		.name_wait = ev_name(session, GIL_NAME_WAIT, strlen(GIL_NAME_WAIT)),
 		.name_forced = ev_name(session, GIL_NAME_FORCED, strlen(GIL_NAME_FORCED)),
 		.name_hold = ev_name(session, GIL_NAME_HOLD, strlen(GIL_NAME_HOLD)),

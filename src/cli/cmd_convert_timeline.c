@@ -10,6 +10,7 @@
 #include "convert/gil_text.h"
 #include "convert/io_text.h"
 #include "convert/lock_text.h"
+#include "convert/os_text.h"
 #include "convert/timeline.h"
 #include "trace/session.h"
 
@@ -33,6 +34,7 @@ static const char *const timeline_inputs[] = { "timeline-pb", "timeline-json", "
 static const char *const mspti_inputs[] = { "mspti-csv", NULL };
 static const char *const io_inputs[] = { "io-pb", "io-json", NULL };
 static const char *const gil_inputs[] = { "gil-json", NULL };
+static const char *const os_inputs[] = { "os-pb", "os-json", NULL };
 static const char *const mutex_inputs[] = { "mutex-json", NULL };
 
 /** struct text_kind - a kind that has tables, too */
@@ -45,6 +47,7 @@ struct text_kind {
 
 static const struct text_kind io_kind = { io_inputs, "no I/O trace", io_text_write };
 static const struct text_kind gil_kind = { gil_inputs, "no GIL recording", gil_text_write };
+static const struct text_kind os_kind = { os_inputs, "no recording of the CPU plugin", os_text_write };
 static const struct text_kind mutex_kind = { mutex_inputs, "no recording of lock waits", lock_text_write };
 
 #define TEXT_ROWS 30 /* of the long tables */
@@ -261,6 +264,11 @@ static int run_gil(const struct options *opts)
 	return run_text(opts, &gil_kind);
 }
 
+static int run_osprobe(const struct options *opts)
+{
+	return run_text(opts, &os_kind);
+}
+
 static int run_mutex(const struct options *opts)
 {
 	return run_text(opts, &mutex_kind);
@@ -339,4 +347,19 @@ const struct command cmd_convert_mspti = {
 	.options = timeline_options,
 	.max_words = SIZE_MAX,
 	.run = run_mspti,
+};
+
+const struct command cmd_convert_osprobe = {
+	.name = "osprobe",
+	.summary = "CPU scheduling of the job's threads as tables, or as a Perfetto or Chrome trace",
+	.usage = "--input FILE|DIR [--output FILE] [--format text|chrome|perfetto] [--run ID]",
+	.about =
+		"Without --output: for each rank who took the CPU from its threads and for how long, and for each thread how long\n"
+		"it ran, waited for a CPU and slept (--json: the same for scripts). Else a trace: what each thread did, what ran on\n"
+		"each CPU, and arrows from threads that lost their CPU to who took it.\n",
+	.examples = "  systrace convert osprobe --input /home/sysTrace\n"
+		    "  systrace convert osprobe --input /home/sysTrace --output osprobe.pftrace\n",
+	.options = text_options,
+	.max_words = SIZE_MAX,
+	.run = run_osprobe,
 };

@@ -37,6 +37,7 @@
 	C(gil)           \
 	C(mutex)         \
 	C(mem)           \
+	C(osprobe)       \
 	C(ftrace)
 
 #define DECLARE_COMMAND(name) extern const struct command cmd_##name;

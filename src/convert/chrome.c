@@ -333,6 +333,35 @@ static int chrome_instant(struct tsink *sink, const struct tsink_track *track, c
 	return sink->out.failed;
 }
 
+/* One end of an arrow; it holds on to the slice around it. */
+static void put_arrow_end(struct chrome *chrome, const struct tsink_track *track, const struct tsink_slice *slice,
+			  bool begin, uint64_t id)
+{
+	struct outfile *out = &chrome->base.out;
+
+	open_event(chrome);
+	if (begin)
+		PUT(out, "s\"");
+	else
+		PUT(out, "f\",\"bp\":\"e\"");
+	PUT(out, ",\"id\":");
+	put_u64(out, id);
+	put_common(chrome, track, slice);
+	PUT(out, "}");
+}
+
+static int chrome_arrow(struct tsink *sink, const struct tsink_track *from, const struct tsink_track *to,
+			const struct tsink_slice *slice, uint64_t id)
+{
+	struct chrome *chrome = (struct chrome *)sink;
+
+	if (slice->t_ns < chrome->base_ns)
+		return 0;
+	put_arrow_end(chrome, from, slice, true, id);
+	put_arrow_end(chrome, to, slice, false, id);
+	return sink->out.failed;
+}
+
 static void put_ms(struct outfile *out, uint64_t ns)
 {
 	uint64_t millionths = ns % 1000000;
@@ -514,6 +543,7 @@ const struct tsink_ops tsink_chrome = {
 	.rename = chrome_rename,
 	.slice = chrome_slice,
 	.instant = chrome_instant,
+	.arrow = chrome_arrow,
 	.counter = chrome_counter,
 	.finish = chrome_finish,
 	.discard = chrome_discard,

@@ -441,6 +441,26 @@ static int perfetto_instant(struct tsink *sink, const struct tsink_track *track,
 	return put_named((struct perfetto *)sink, track, slice, TYPE_INSTANT);
 }
 
+/* Arrows go from event to event: an instant on either track carries the arrow's id. */
+static int perfetto_arrow(struct tsink *sink, const struct tsink_track *from, const struct tsink_track *to,
+			  const struct tsink_slice *slice, uint64_t id)
+{
+	struct perfetto *perfetto = (struct perfetto *)sink;
+	struct buffer *event = &perfetto->event;
+	int ret = 0;
+
+	for (int end = 0; end < 2 && ret == 0; end++) {
+		event->len = 0;
+		add_u64(perfetto, event, EVENT_TYPE, TYPE_INSTANT);
+		add_u64(perfetto, event, EVENT_TRACK, end ? to->id : from->id);
+		add_name(perfetto, slice);
+		add_u64(perfetto, event, EVENT_CATEGORY_IID, category_iid(perfetto, slice->category));
+		add_fixed64(perfetto, event, EVENT_FLOWS, id);
+		ret = put_packet(perfetto, slice->t_ns, FLAG_NEEDS_STATE, PACKET_TRACK_EVENT, event);
+	}
+	return ret;
+}
+
 static int perfetto_slice_end(struct tsink *sink, const struct tsink_track *track, uint64_t t_ns)
 {
 	struct perfetto *perfetto = (struct perfetto *)sink;
@@ -598,6 +618,7 @@ const struct tsink_ops tsink_perfetto = {
 	.slice = perfetto_slice,
 	.slice_end = perfetto_slice_end,
 	.instant = perfetto_instant,
+	.arrow = perfetto_arrow,
 	.counter = perfetto_counter,
 	.finish = perfetto_finish,
 	.discard = perfetto_discard,

@@ -60,6 +60,9 @@ struct tsink_ops {
 	/* the innermost open slice of the track ends: called in order of time on each track, also when slice() told dur */
 	int (*slice_end)(struct tsink *sink, const struct tsink_track *track, uint64_t t_ns); /* may be NULL */
 	int (*instant)(struct tsink *sink, const struct tsink_track *track, const struct tsink_slice *slice);
+	/* an arrow between two tracks at the moment of @slice (its name and category are the arrow's); @id: unique, not 0 */
+	int (*arrow)(struct tsink *sink, const struct tsink_track *from, const struct tsink_track *to,
+		     const struct tsink_slice *slice, uint64_t id);
 	int (*counter)(struct tsink *sink, const struct tsink_track *track, uint64_t t_ns, uint64_t value);
 	/* @notes: lines for people about what is missing, NULL-terminated; closes and frees the sink in any case */
 	int (*finish)(struct tsink *sink, const char *const *notes, uint64_t *bytes, struct st_err *err);

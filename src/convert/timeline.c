@@ -4,6 +4,7 @@
 
 #include "base/hash64.h"
 #include "trace/locks.h"
+#include "trace/os.h"
 #include "trace/session.h"
 
 #include <errno.h>
@@ -24,6 +25,8 @@ enum row {
 	ROW_GIL,
 	ROW_GIL_WAITING,
 	ROW_LOCK,
+	ROW_STATE,
+	ROW_CPU,
 	ROW_IO,
 	ROW_SOCKET,
 	ROW_CALL_SUM,
@@ -40,7 +43,7 @@ enum row {
 static const struct {
 	const char *title;
 	const char *category;
-	enum { OF_RANK, OF_PROCESS, OF_THREAD, OF_STREAM } of; /* what there is one of such a row for */
+	enum { OF_RANK, OF_PROCESS, OF_THREAD, OF_STREAM, OF_CPU } of; /* what there is one of such a row for */
 } rows[ROWS] = {
 	[ROW_STEPS] = { "steps", "step", OF_RANK },
 	[ROW_STEP_TIME] = { "step time", "step", OF_RANK },
@@ -48,6 +51,8 @@ static const struct {
 	[ROW_GIL] = { "GIL", "GIL", OF_THREAD },
 	[ROW_GIL_WAITING] = { "threads waiting for the GIL", "GIL", OF_PROCESS },
 	[ROW_LOCK] = { "locks", "lock", OF_THREAD },
+	[ROW_STATE] = { "state", "sched", OF_THREAD },
+	[ROW_CPU] = { "CPU", "cpu", OF_CPU },
 	[ROW_IO] = { "files", "io", OF_THREAD },
 	[ROW_SOCKET] = { "sockets", "network", OF_THREAD },
 	[ROW_CALL_SUM] = { "short calls (per step)", "stage", OF_RANK },
@@ -82,6 +87,9 @@ struct track {
 	uint32_t begun_count;
 	uint64_t *open; /* of a counter of spans: the ends of those that are open, latest first */
 	uint32_t open_count, open_room;
+	struct track *
+		lost_by; /* of a CPU: the thread that was preempted there at lost_ns, while its taker is still to come */
+	uint64_t lost_ns;
 };
 
 struct process {
@@ -107,7 +115,8 @@ struct timeline {
 	struct event *early; /* names of threads that came before the first event with a time of its own */
 	uint32_t early_count;
 	uint64_t end_ns; /* newest end of anything */
-	uint32_t name_unnamed, name_gil_wait;
+	uint32_t name_unnamed, name_gil_wait, name_preempted, key_taken_by;
+	uint64_t arrows; /* drawn so far */
 	char **notes;
 	size_t notes_count;
 };
@@ -199,6 +208,13 @@ static enum row row_of(const struct event *ev)
 	case EV_LOCK:
 	case EV_COUNTER:
 		return ROW_LOCK;
+	case EV_OFFCPU:
+	case EV_ONCPU:
+		return ROW_STATE;
+	case EV_TAKER:
+	case EV_IRQ:
+	case EV_SOFTIRQ:
+		return ROW_CPU;
 	case EV_IO:
 		return ROW_IO;
 	case EV_SOCKET:
@@ -228,6 +244,8 @@ static void track_place(const struct event *ev, enum row row, int32_t *a, int32_
 	} else if (rows[row].of == OF_STREAM) {
 		*a = ev->track.device;
 		*b = ev->track.stream;
+	} else if (rows[row].of == OF_CPU) {
+		*a = ev->track.cpu;
 	}
 }
 
@@ -341,6 +359,8 @@ static void track_name(const struct timeline *tl, const struct track *track, uin
 			used += (size_t)snprintf(out + used, room - used, " thread %d", track->b);
 		else if (rows[track->row].of == OF_PROCESS && track->a != process->main_pid)
 			used += (size_t)snprintf(out + used, room - used, " of %d", track->a);
+		else if (rows[track->row].of == OF_CPU)
+			used += (size_t)snprintf(out + used, room - used, " %d", track->a);
 		else if (rows[track->row].of == OF_STREAM)
 			used += (size_t)snprintf(out + used, room - used, " %d stream %d", track->a, track->b);
 	}
@@ -553,6 +573,56 @@ static int count_waiting(struct timeline *tl, const struct event *ev)
 	return ret;
 }
 
+/* ---- CPUs ---------------------------------------------------------------------------------------------------------- */
+
+static int put_arrow(struct timeline *tl, const struct track *from, const struct track *to, struct tsink_slice slice)
+{
+	slice.name = tl->name_preempted;
+	slice.category = rows[ROW_STATE].category;
+	return tl->sink->ops->arrow(tl->sink, &from->lanes[0].track, &to->lanes[0].track, &slice, ++tl->arrows);
+}
+
+/* On the row of its CPU a slice is called after who ran. */
+static int put_on_cpu(struct timeline *tl, const struct event *ev, struct tsink_slice slice)
+{
+	struct track *track = ev->track.cpu < 0 ? NULL : track_of(tl, ev, ROW_CPU);
+	int ret;
+
+	if (ev->track.cpu < 0)
+		return 0;
+	if (!track)
+		return -ENOMEM;
+	slice.category = rows[ROW_CPU].category;
+	if (ev->kind != EV_IRQ && ev->kind != EV_SOFTIRQ && ev->nargs && ev->args[OS_ARG_WHO].name)
+		slice.name = ev->args[OS_ARG_WHO].name;
+	ret = put_slice(tl, track, &slice);
+	if (ret == 0 && track->lost_by && track->lost_ns == ev->t_ns)
+		ret = put_arrow(tl, track->lost_by, track, slice);
+	if (track->lost_ns <= ev->t_ns)
+		track->lost_by = NULL;
+	return ret;
+}
+
+/*
+ * An arrow from a thread that lost its CPU to whoever came on it that very moment, where that was recorded: it has been
+ * drawn, or comes next.
+ */
+static int put_preemption(struct timeline *tl, struct track *track, const struct event *ev, struct tsink_slice slice)
+{
+	struct track *cpu;
+
+	if (ev->track.cpu < 0 || !ev->nargs || ev->args[OS_ARG_WHO].key != tl->key_taken_by || !track->lanes_count)
+		return 0;
+	cpu = track_of(tl, ev, ROW_CPU);
+	if (!cpu)
+		return -ENOMEM;
+	if (cpu->lanes_count && cpu->lanes[0].last_ns == ev->t_ns)
+		return put_arrow(tl, track, cpu, slice);
+	cpu->lost_by = track;
+	cpu->lost_ns = ev->t_ns;
+	return 0;
+}
+
 /* A thread says its name: kept for the end, when tracks get their final names. */
 static int take_thread_name(struct timeline *tl, const struct event *ev)
 {
@@ -652,7 +722,13 @@ static int put_event(struct timeline *tl, struct event *ev)
 	slice_of(tl, ev, row, &slice);
 	if (ev->kind == EV_LOST || ev->phase == EV_INSTANT)
 		return put_instant(tl, track, &slice);
+	if (row == ROW_CPU)
+		return put_on_cpu(tl, ev, slice);
 	ret = put_slice(tl, track, &slice);
+	if (ret == 0 && ev->kind == EV_ONCPU)
+		ret = put_on_cpu(tl, ev, slice);
+	if (ret == 0 && ev->kind == EV_OFFCPU)
+		ret = put_preemption(tl, track, ev, slice);
 	if (ret == 0 && ev->kind == EV_GIL)
 		ret = count_waiting(tl, ev);
 	if (ret == 0 && ev->kind == EV_STEP) {
@@ -845,6 +921,8 @@ int timeline_write(struct ev_session *session, struct merge *merge, const struct
 	*summary = (struct timeline_summary){ 0 };
 	tl.name_unnamed = ev_namez(session, "(unnamed)");
 	tl.name_gil_wait = ev_namez(session, GIL_NAME_WAIT);
+	tl.name_preempted = ev_namez(session, "preempted");
+	tl.key_taken_by = ev_namez(session, OS_KEY_TAKEN_BY);
 	ret = run(&tl, err);
 	if (ret == 0 && !tl.sink)
 		ret = err_set(err, -ENODATA, "the files hold no events");

@@ -21,10 +21,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #define BTF "/sys/kernel/btf/vmlinux"
 #define TICK_MS 100
+#define PID_LIMIT 4194304u /* the kernel's on 64 bits */
+#define TASKS_BYTES (whole_pages(CPU_TASKS * sizeof(struct cpu_task)))
 #define SCANS 8 /* of a process's threads, until no new one is found */
 #define TAKERS_SLOT (CPU_SLOTS - 1) /* counts lost events that belong to no single target */
 
@@ -47,8 +50,18 @@ static struct {
 	uint64_t told_takers;
 	struct probe_stats stats;
 	uint64_t ring_bytes;
-	bool full; /* of threads: said once */
+	struct cpu_task *tasks; /* shared with the kernel's side */
+	struct cpu_tids *tids;
+	size_t tids_bytes;
+	uint32_t tid_max;
 } cpu;
+
+static size_t whole_pages(size_t bytes)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+	return (bytes + page - 1) / page * page;
+}
 
 /* --- can it run here? --------------------------------------------------------------------------------------------------- */
 
@@ -86,12 +99,13 @@ static void put(struct slot *slot, struct msg_os *entry)
 static uint32_t entry_flags(const struct cpu_cycle *ev)
 {
 	return (ev->flags & CPU_F_UNSEEN ? OS_BEGIN_UNSEEN : 0) | (ev->flags & CPU_F_PREEMPTED ? OS_PREEMPTED : 0) |
-	       (ev->flags & CPU_F_EXITED ? OS_EXITED : 0);
+	       (ev->flags & CPU_F_EXITED ? OS_EXITED : 0) | (ev->flags & CPU_F_GUESSED ? OS_ON_GUESSED : 0);
 }
 
 /* A cycle. @open: OS_OFF_OPEN or OS_ON_OPEN, when the capture ended within it. */
 static void put_cycle(struct slot *slot, const struct cpu_cycle *ev, uint32_t open)
 {
+	uint64_t delay_ns = ev->delay_out_ns > ev->delay_off_ns ? ev->delay_out_ns - ev->delay_off_ns : 0;
 	/* one that was running when the capture began has no span off the CPU */
 	bool ran_all_along = ev->on_ns < ev->off_ns;
 	uint64_t on_ns = ran_all_along ? ev->off_ns : ev->on_ns;
@@ -106,14 +120,14 @@ static void put_cycle(struct slot *slot, const struct cpu_cycle *ev, uint32_t op
 		.start_ns = ev->off_ns,
 		.dur_ns = on_ns - ev->off_ns,
 		.on_ns = ev->out_ns - on_ns,
-		.delay_ns = ev->delay_out_ns > ev->delay_off_ns ? ev->delay_out_ns - ev->delay_off_ns : 0,
+		.delay_ns = delay_ns,
 		.cpu = ev->cpu + 1u,
 		.from_cpu = ev->from_cpu != ev->cpu && !(ev->flags & CPU_F_UNSEEN) ? ev->from_cpu + 1u : 0,
 		.migrations = ev->migrations,
 		.state = ev->state,
-		.wake_ns = ev->wake_ns && on_ns > ev->wake_ns ? on_ns - ev->wake_ns : 0,
+		.wake_ns = ev->flags & CPU_F_WOKEN ? delay_ns : 0,
 		.waker_pid = ev->waker_tid,
-		.waker_comm = comm_text(ev->waker_comm),
+		.waker_comm = ev->waker_tid ? comm_text(ev->waker_comm) : (struct msg_text){ 0 },
 		.irq_ns = ev->irq_ns,
 		.irqs = ev->irqs,
 		.softirq_ns = ev->softirq_ns,
@@ -126,7 +140,6 @@ static void put_cycle(struct slot *slot, const struct cpu_cycle *ev, uint32_t op
 		entry.dur_ns = ev->out_ns - ev->off_ns;
 		entry.on_ns = 0;
 		entry.cpu = 0;
-		entry.wake_ns = ev->wake_ns ? ev->out_ns - ev->wake_ns : 0;
 	}
 	if (ev->flags & CPU_F_FIRST)
 		os_file_thread(slot->file, ev->tgid, ev->tid, probe_inner_tid(slot->target, ev->tgid, ev->tid),
@@ -255,16 +268,34 @@ static void thread_times(uint32_t tgid, uint32_t tid, uint64_t *ran_ns, uint64_t
 /* Return: 1 = it is new, 0 = known, -errno. */
 static int follow_thread(uint32_t slot, uint32_t tgid, uint32_t tid)
 {
-	struct cpu_task task = { .slot = slot, .tgid = tgid, .flags = CPU_F_FIRST | CPU_F_UNSEEN };
+	int queue = bpf_map__fd(cpu.skel->maps.free_tasks);
+	unsigned short *number, none = 0;
+	struct cpu_task *task;
 	uint64_t ran, delay;
+	uint32_t mine = 0;
 
-	task.off_ns = clock_mono_ns();
+	if (tid >= cpu.tid_max)
+		return -ERANGE;
+	number = &cpu.tids[tid / CPU_TIDS].task[tid % CPU_TIDS];
+	if (__atomic_load_n(number, __ATOMIC_ACQUIRE))
+		return 0;
+	if (bpf_map_lookup_and_delete_elem(queue, NULL, &mine) < 0)
+		return -E2BIG;
 	thread_times(tgid, tid, &ran, &delay);
-	task.ran_ns = ran;
-	task.delay_off_ns = delay;
-	if (bpf_map_update_elem(bpf_map__fd(cpu.skel->maps.tasks), &tid, &task, BPF_NOEXIST) == 0)
+	task = &cpu.tasks[mine];
+	*task = (struct cpu_task){ .tid = tid,
+				   .slot = slot,
+				   .tgid = tgid,
+				   .flags = CPU_F_FIRST | CPU_F_UNSEEN,
+				   .off_ns = clock_mono_ns(),
+				   .ran_ns = ran,
+				   .delay_off_ns = delay };
+	/* release: whoever sees the number sees what is behind it */
+	if (__atomic_compare_exchange_n(number, &none, (unsigned short)mine, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
 		return 1;
-	return errno == EEXIST ? 0 : -errno;
+	task->tid = 0;
+	bpf_map_update_elem(queue, NULL, &mine, BPF_ANY);
+	return 0;
 }
 
 static int scan_threads(uint32_t slot, uint32_t tgid, int *found)
@@ -349,19 +380,18 @@ static void put_open(struct slot *slot, uint32_t tid, const struct cpu_task *tas
 		.on_ns = task->on_ns,
 		.out_ns = now_ns,
 		.delay_off_ns = task->delay_off_ns,
-		.wake_ns = task->wake_ns,
 		.irq_ns = task->irq_ns,
 		.softirq_ns = task->softirq_ns,
 		.nxt_tid = task->nxt_tid,
 		.nxt_tgid = task->nxt_tgid,
-		.waker_tid = task->waker_tid,
+		.waker_tid = task->woken ? task->waker_tid : 0,
 		.state = task->state,
 		.irqs = task->irqs,
 		.softirqs = task->softirqs,
 		.cpu = task->cpu,
 		.from_cpu = task->from_cpu,
 		.migrations = task->migrations,
-		.flags = task->flags,
+		.flags = (unsigned short)(task->flags | (task->woken ? CPU_F_WOKEN : 0)),
 	};
 	uint64_t ran, delay;
 	bool is_on = task->on_ns > task->off_ns;
@@ -383,22 +413,23 @@ static void put_open(struct slot *slot, uint32_t tid, const struct cpu_task *tas
 
 static void unfollow(uint32_t index, bool tell)
 {
-	int map = bpf_map__fd(cpu.skel->maps.tasks);
-	uint32_t *tids = malloc(CPU_TASKS * sizeof(*tids)), count = 0, tid, *last = NULL;
+	int queue = bpf_map__fd(cpu.skel->maps.free_tasks);
 	uint64_t now_ns = clock_mono_ns();
 
-	for (; tids && count < CPU_TASKS && bpf_map_get_next_key(map, last, &tid) == 0; last = &tids[count - 1])
-		tids[count++] = tid;
-	for (uint32_t i = 0; i < count; i++) {
-		struct cpu_task task;
+	for (uint32_t number = 1; number < CPU_TASKS; number++) {
+		struct cpu_task task = cpu.tasks[number];
+		unsigned short *where;
 
-		if (bpf_map_lookup_elem(map, &tids[i], &task) < 0 || task.slot != index)
+		if (!task.tid || task.slot != index || task.tid >= cpu.tid_max)
 			continue;
-		bpf_map_delete_elem(map, &tids[i]);
+		where = &cpu.tids[task.tid / CPU_TIDS].task[task.tid % CPU_TIDS];
+		if (__atomic_exchange_n(where, 0, __ATOMIC_ACQ_REL) != number)
+			continue; /* it ended this very moment, and its entry is free already */
 		if (tell)
-			put_open(&cpu.slots[index], tids[i], &task, now_ns);
+			put_open(&cpu.slots[index], task.tid, &task, now_ns);
+		cpu.tasks[number].tid = 0;
+		bpf_map_update_elem(queue, NULL, &number, BPF_ANY);
 	}
-	free(tids);
 }
 
 /* --- slots ------------------------------------------------------------------------------------------------------------- */
@@ -472,11 +503,50 @@ static void unload(void)
 	if (cpu.ring)
 		probe_unwatch(ring_buffer__epoll_fd(cpu.ring));
 	ring_buffer__free(cpu.ring);
+	if (cpu.tasks)
+		munmap(cpu.tasks, TASKS_BYTES);
+	if (cpu.tids)
+		munmap(cpu.tids, cpu.tids_bytes);
 	cpu_bpf__destroy(cpu.skel);
+	cpu.tasks = NULL;
+	cpu.tids = NULL;
 	cpu.ring = NULL;
 	cpu.skel = NULL;
 	cpu.slot_count = cpu.next_slot = 0;
 	cpu.told_takers = 0;
+}
+
+static void *share(const struct bpf_map *map, size_t bytes)
+{
+	void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, bpf_map__fd(map), 0);
+
+	return at == MAP_FAILED ? NULL : at;
+}
+
+/* The tables of threads, seen from here, and all of their entries free. */
+static int share_tables(void)
+{
+	int queue = bpf_map__fd(cpu.skel->maps.free_tasks);
+
+	cpu.tasks = share(cpu.skel->maps.tasks, TASKS_BYTES);
+	cpu.tids = share(cpu.skel->maps.tids, cpu.tids_bytes);
+	if (!cpu.tasks || !cpu.tids)
+		return -errno;
+	for (uint32_t number = 1; number < CPU_TASKS; number++)
+		if (bpf_map_update_elem(queue, NULL, &number, BPF_ANY) < 0)
+			return -errno;
+	return 0;
+}
+
+static uint32_t highest_tid(void)
+{
+	char text[32];
+	uint64_t most;
+
+	if (sys_read_file("/proc/sys/kernel/pid_max", text, sizeof(text)) <= 0)
+		return PID_LIMIT;
+	text[strcspn(text, "\n")] = '\0';
+	return num_u64(text, &most) == 0 && most <= PID_LIMIT ? (uint32_t)most : PID_LIMIT;
 }
 
 static int load(const struct probe_session *session, struct st_err *err)
@@ -490,7 +560,12 @@ static int load(const struct probe_session *session, struct st_err *err)
 	cpu.ring_bytes = ring_size(session);
 	cpu.skel->rodata->wake_at = cpu.ring_bytes / 2;
 	bpf_map__set_max_entries(cpu.skel->maps.ring, (uint32_t)cpu.ring_bytes);
+	cpu.tid_max = highest_tid();
+	cpu.tids_bytes = whole_pages((cpu.tid_max / CPU_TIDS + 1) * sizeof(struct cpu_tids));
+	bpf_map__set_max_entries(cpu.skel->maps.tids, cpu.tid_max / CPU_TIDS + 1);
 	ret = cpu_bpf__load(cpu.skel);
+	if (ret == 0)
+		ret = share_tables();
 	if (ret == 0)
 		ret = cpu_bpf__attach(cpu.skel);
 	if (ret < 0) {
@@ -569,8 +644,7 @@ static void cpu_status(struct probe_stats *stats)
 	stats->bytes = os_file_bytes();
 	if (!cpu.skel)
 		return;
-	/* the ring is mapped once, the table of threads is allocated whole */
-	stats->buffer_bytes = cpu.ring_bytes + CPU_TASKS * (sizeof(struct cpu_task) + 64);
+	stats->buffer_bytes = cpu.ring_bytes + TASKS_BYTES + cpu.tids_bytes;
 	for (uint32_t i = 0; i < cpu.slot_count; i++)
 		if (cpu.slots[i].target)
 			stats->lost += cpu.skel->bss->lost[i] - cpu.slots[i].told_lost + cpu.slots[i].undone;

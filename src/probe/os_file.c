@@ -201,6 +201,59 @@ static int ready(struct os_file *file, uint64_t mono_ns)
 	return open_file(file, mono_ns);
 }
 
+/* --- encoding ---------------------------------------------------------------------------------------------------------- */
+
+/*
+ * An entry as protobuf, from the one list of its fields, without looking at the room for each byte: the caller has made
+ * sure of ENTRY_MAX. This is the probe's hottest code (200 000 entries a second), so tags are made by the compiler and the
+ * length takes two bytes whatever it is, which readers of protobuf accept.
+ */
+static inline uint8_t *fast_varint(uint8_t *at, uint64_t value)
+{
+	while (value >= 0x80) {
+		*at++ = (uint8_t)(value | 0x80);
+		value >>= 7;
+	}
+	*at++ = (uint8_t)value;
+	return at;
+}
+
+static inline uint8_t *fast_number(uint8_t *at, uint32_t number, uint64_t value)
+{
+	return value ? fast_varint(fast_varint(at, number << 3 | PB_VARINT), value) : at;
+}
+
+static inline uint8_t *fast_text(uint8_t *at, uint32_t number, struct msg_text text)
+{
+	if (!text.bytes)
+		return at;
+	at = fast_varint(fast_varint(at, number << 3 | PB_BYTES), text.bytes);
+	memcpy(at, text.at, text.bytes);
+	return at + text.bytes;
+}
+
+#define FAST_u32 fast_number
+#define FAST_u64 fast_number
+#define FAST_str fast_text
+#define FAST_FIELD(number, type, name, json) at = FAST_##type(at, number, entry->name);
+#define TEXT_ROOM_u32(text) 0
+#define TEXT_ROOM_u64(text) 0
+#define TEXT_ROOM_str(text) (text).bytes
+#define TEXT_ROOM(number, type, name, json) +TEXT_ROOM_##type(entry->name)
+
+static size_t encode(uint8_t *to, const struct msg_os *entry)
+{
+	uint8_t *begin = fast_varint(to, MSG_OS_OSprobe_entries << 3 | PB_BYTES);
+	uint8_t *at = begin + 2;
+	size_t bytes;
+
+	FIELDS_OS(FAST_FIELD)
+	bytes = (size_t)(at - begin) - 2;
+	begin[0] = (uint8_t)(bytes | 0x80);
+	begin[1] = (uint8_t)(bytes >> 7);
+	return (size_t)(at - to);
+}
+
 /* --- entries ----------------------------------------------------------------------------------------------------------- */
 
 /* The buffer goes to the file; what a failed write costs is kept for os_file_write(). */
@@ -241,7 +294,6 @@ static int put_json(struct os_file *file, const struct msg_os *entry)
 int os_file_put(struct os_file *file, struct msg_os *entry)
 {
 	struct probe_out *out = &file->out;
-	struct pb_writer w;
 	int ret = ready(file, entry->start_ns + entry->dur_ns + entry->on_ns);
 
 	if (ret < 0)
@@ -255,11 +307,9 @@ int os_file_put(struct os_file *file, struct msg_os *entry)
 		/* encoded where it will be written from */
 		if (out->used + ENTRY_MAX > PROBE_OUT_WRITE - PROBE_OUT_TAIL)
 			write_out(file);
-		pb_init(&w, out->buf + out->used, PROBE_OUT_WRITE - PROBE_OUT_TAIL - out->used);
-		msg_os_put(&w, MSG_OS_OSprobe_entries, entry);
-		if (w.full)
+		if (FIELDS_OS(TEXT_ROOM) > ENTRY_MAX / 2)
 			return -EMSGSIZE;
-		out->used += w.used;
+		out->used += encode(out->buf + out->used, entry);
 	}
 	file->unwritten++;
 	return ret;

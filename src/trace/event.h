@@ -46,6 +46,7 @@ enum ev_kind {
 	EV_SOCKET, /* an I/O call on a socket; args as of EV_IO, the file being the peer */
 	EV_MEM_SITE, /* the sampled blocks of one stack that are alive at the end of a capture */
 	EV_MEM_STATE, /* what a process holds */
+	EV_TAKER, /* a task that ran on a CPU while a thread of the job waited for it; args as of EV_ONCPU (trace/os.h) */
 	EV_KINDS
 };
 

@@ -12,8 +12,8 @@
 static const struct format *const formats[] = { &format_tracedat,    &format_markers,	    &format_gil,
 						&format_mutex,	     &format_timeline_json, &format_io_json,
 						&format_ftrace_text, &format_profile,	    &format_mem_pb,
-						&format_mem_json,    &format_os_pb,	    &format_io_pb,
-						&format_timeline_pb };
+						&format_mem_json,    &format_os_json,	    &format_os_pb,
+						&format_io_pb,	     &format_timeline_pb };
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * Reader of timeline files, and of io_trace files, in JSON: our own form and proto3's canonical one (64-bit numbers as text, lowerCamelCase).
+ * Reader of timeline files, and of io_trace and os_trace files, in JSON: our own form and proto3's canonical one (64-bit numbers as text, lowerCamelCase).
  * Streaming: a piece of the file goes through libyajl, whole records become events. A cut tail keeps what came before.
  * Opened by open.c; the meaning of records is timeline.c's.
  */
 #include "trace/io.h"
+#include "trace/os.h"
 #include "trace/readers.h"
 #include "trace/timeline.h"
 #include "trace/top.h"
@@ -32,7 +33,7 @@ static bool json_timeline_knows(const unsigned char *head, size_t len)
 		enum tl_message message = tl_by_json((const char *)key, key_len);
 
 		head = key + key_len + 1;
-		if (message == TL_IO)
+		if (message == TL_IO || message == TL_OS)
 			return false;
 		if (message == TL_ORIGIN || message == TL_DROP || tl_find_json(TL_PYTORCH, (const char *)key, key_len))
 			maybe = true; /* other files of ours have these too */
@@ -42,8 +43,8 @@ static bool json_timeline_knows(const unsigned char *head, size_t len)
 	return maybe;
 }
 
-/* The key IO_entries, with nothing before it that a timeline or another tool's file would have. */
-static bool json_io_knows(const unsigned char *head, size_t len)
+/* The key of these entries, with nothing before it that a timeline or another tool's file would have. */
+static bool entries_known(const unsigned char *head, size_t len, enum tl_message entries)
 {
 	const unsigned char *end = head + len;
 	const unsigned char *key;
@@ -58,10 +59,20 @@ static bool json_io_knows(const unsigned char *head, size_t len)
 		enum tl_message message = tl_by_json((const char *)key, key_len);
 
 		if (message != TL_ORIGIN && message != TL_DROP && message != TL_THREAD && message != TL_NOTE)
-			return message == TL_IO;
+			return message == entries;
 		head = key + key_len + 1;
 	}
 	return false;
+}
+
+static bool json_io_knows(const unsigned char *head, size_t len)
+{
+	return entries_known(head, len, TL_IO);
+}
+
+static bool json_os_knows(const unsigned char *head, size_t len)
+{
+	return entries_known(head, len, TL_OS);
 }
 
 #ifdef HAVE_YAJL
@@ -90,6 +101,7 @@ struct json_timeline {
 	struct input input;
 	struct tl_state state;
 	struct io_state io; /* .reader set: a file of I/O calls */
+	struct os_state os; /* .reader set: a file of OS events */
 	yajl_handle parser;
 	enum place stack[8];
 	unsigned int depth; /* of stack */
@@ -175,7 +187,7 @@ static int take_dropped(struct json_timeline *tl, uint64_t count)
 	if (!count)
 		return 1;
 	tl_clear(&tl->record);
-	tl->record.drop = (struct msg_drop){ .source = { "io", 2 }, .count = count };
+	tl->record.drop = (struct msg_drop){ .source = msg_text(tl->os.reader ? "cpu" : "io"), .count = count };
 	return push_event(tl, TL_DROP);
 }
 
@@ -247,7 +259,7 @@ static int push_event(struct json_timeline *tl, enum tl_message message)
 {
 	struct event *queue = tl->queue;
 
-	if (tl->queue_len == tl->queue_room) {
+	if (tl->queue_len + OS_EVENTS_MAX > tl->queue_room) {
 		size_t room = tl->queue_room ? tl->queue_room * 2 : 256;
 
 		queue = realloc(queue, room * sizeof(*queue));
@@ -260,6 +272,8 @@ static int push_event(struct json_timeline *tl, enum tl_message message)
 	}
 	if (message == TL_IO)
 		io_event(&tl->io, &tl->record.io, &queue[tl->queue_len++]);
+	else if (message == TL_OS)
+		tl->queue_len += os_events(&tl->os, &tl->record.os, &queue[tl->queue_len]);
 	else
 		tl->queue_len += (size_t)tl_event(&tl->state, message, &tl->record, &queue[tl->queue_len]);
 	return 1;
@@ -277,13 +291,13 @@ static int on_key(void *arg, const unsigned char *bytes, size_t len)
 	tl->dropped = false;
 	switch (inside(tl)) {
 	case IN_TOP:
-		if (tl->io.reader && tl_same_name(key, len, "dropped")) {
+		if ((tl->io.reader || tl->os.reader) && tl_same_name(key, len, "dropped")) {
 			tl->dropped = true;
 			return 1;
 		}
 		tl->field = tl_find_json(TL_PYTORCH, key, len);
 		tl->message = tl->field ? TL_PYTORCH : tl_by_json(key, len);
-		if (tl->message == TL_IO && !tl->io.reader)
+		if ((tl->message == TL_IO && !tl->io.reader) || (tl->message == TL_OS && !tl->os.reader))
 			tl->message = TL_NONE;
 		if (tl_same_name(key, len, "ext"))
 			tl->opens = IN_EXT;
@@ -526,6 +540,20 @@ static const struct ev_reader_ops json_io_ops = {
 	.report = json_timeline_report,
 };
 
+static const struct ev_reader_ops json_os_ops = {
+	.format = "os-json",
+	.next = json_timeline_next,
+	.close = json_timeline_close,
+	.report = json_timeline_report,
+};
+
+static int init_entries(struct json_timeline *tl, const struct ev_reader_ops *ops)
+{
+	if (ops == &json_io_ops)
+		return io_state_init(&tl->io, &tl->base);
+	return ops == &json_os_ops ? os_state_init(&tl->os, &tl->base) : 0;
+}
+
 /* Canonical JSON of an old file has the rank behind its records: look for it in the last bytes. */
 static void rank_of_tail(struct json_timeline *tl)
 {
@@ -579,13 +607,12 @@ static int json_timeline_start(struct json_timeline *tl, struct st_err *err)
 	return 0;
 }
 
-static struct ev_reader *open_either(struct ev_session *session, struct input *input, const char *path, bool io,
-				     struct st_err *err)
+static struct ev_reader *open_as(struct ev_session *session, struct input *input, const char *path,
+				 const struct ev_reader_ops *ops, struct st_err *err)
 {
 	struct json_timeline *tl = calloc(1, sizeof(*tl));
 
-	if (!tl || reader_init(&tl->base, io ? &json_io_ops : &json_timeline_ops, session, path, err) < 0 ||
-	    (io && io_state_init(&tl->io, &tl->base) < 0)) {
+	if (!tl || reader_init(&tl->base, ops, session, path, err) < 0 || init_entries(tl, ops) < 0) {
 		err_set(err, -ENOMEM, "%s: out of memory", path);
 		if (tl)
 			free(tl->base.path);
@@ -604,16 +631,23 @@ static struct ev_reader *open_either(struct ev_session *session, struct input *i
 static struct ev_reader *json_timeline_open(struct ev_session *session, struct input *input, const char *path,
 					    struct st_err *err)
 {
-	return open_either(session, input, path, false, err);
+	return open_as(session, input, path, &json_timeline_ops, err);
 }
 
 static struct ev_reader *json_io_open(struct ev_session *session, struct input *input, const char *path,
 				      struct st_err *err)
 {
-	return open_either(session, input, path, true, err);
+	return open_as(session, input, path, &json_io_ops, err);
+}
+
+static struct ev_reader *json_os_open(struct ev_session *session, struct input *input, const char *path,
+				      struct st_err *err)
+{
+	return open_as(session, input, path, &json_os_ops, err);
 }
 #else
 #define json_io_open json_timeline_open
+#define json_os_open json_timeline_open
 static struct ev_reader *json_timeline_open(struct ev_session *session, struct input *input, const char *path,
 					    struct st_err *err)
 {
@@ -634,4 +668,11 @@ const struct format format_io_json = {
 	.what = "I/O calls (JSON)",
 	.knows = json_io_knows,
 	.open = json_io_open,
+};
+
+const struct format format_os_json = {
+	.name = "os-json",
+	.what = "OS events (JSON)",
+	.knows = json_os_knows,
+	.open = json_os_open,
 };

@@ -2,8 +2,8 @@
 /*
  * Reader of timeline files in protobuf: one Pytorch message of any length, taken field by field as it streams by. Old
  * files (published fields only) carry rank and job behind the stages, so these are looked up first where the file can
- * be read twice. Opened by open.c; the meaning of records is timeline.c's. Files of I/O calls, whose top level is the same
- * but for the entries, are read here too (io.c), and so are the probe's files of what the system did (os.c).
+ * be read twice. Opened by open.c; the meaning of records is timeline.c's. Files of I/O calls and of OS events, whose top
+ * level is the same but for the entries, are read here too (io.c, os.c).
  */
 #include "trace/io.h"
 #include "trace/os.h"
@@ -17,12 +17,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define NUMBER_PROC_MEM MSG_OS_proc_mem /* a number that timelines have sums of calls in */
+
 struct pb_timeline {
 	struct ev_reader base;
 	struct input input;
 	struct tl_state state;
 	struct io_state io; /* .io.reader set: a file of I/O calls */
-	struct os_state os; /* .os.reader set: a file of the probe */
+	struct os_state os; /* .os.reader set: a file of OS events */
+	struct event more[OS_EVENTS_MAX]; /* of the entry before: what has not been given out */
+	unsigned int more_at, more_count;
 	uint64_t bad_records; /* framing was right, content not */
 	uint64_t unknown_fields;
 	uint64_t first_bad; /* offset */
@@ -86,46 +90,50 @@ static int read_record(struct tl_record *record, enum tl_message message, const 
 	return ret;
 }
 
-/* An entry of a file that is no timeline. Return: false = it is damaged. */
-static bool read_entry(struct pb_timeline *tl, const struct pb_field *field, struct event *ev)
+static int bad_record(struct pb_timeline *tl)
 {
-	struct msg_io io;
-	struct msg_os os;
+	if (!tl->bad_records++)
+		tl->first_bad = tl->input.offset;
+	tl->base.stats.skipped++;
+	return 0;
+}
 
-	if (tl->os.reader) {
-		if (msg_os_read(&os, field->data, field->bytes) != 0)
-			return false;
-		os_event(&tl->os, &os, ev);
-		return true;
-	}
-	if (msg_io_read(&io, field->data, field->bytes) != 0)
-		return false;
-	io_event(&tl->io, &io, ev);
-	return true;
+/* An entry of an os_trace file: the first of its events at once, the others next. Memory records are read elsewhere. */
+static int take_os(struct pb_timeline *tl, const struct pb_field *field, struct event *ev)
+{
+	struct msg_os entry;
+
+	if (field->number == NUMBER_PROC_MEM)
+		return 0;
+	if (field->wire != PB_BYTES || msg_os_read(&entry, field->data, field->bytes) < 0)
+		return bad_record(tl);
+	tl->more_count = os_events(&tl->os, &entry, tl->more);
+	tl->more_at = 1;
+	if (!tl->more_count)
+		return 0;
+	*ev = tl->more[0];
+	return 1;
 }
 
 /* A field of the top level. Return: 1 = event, 0 = none. */
 static int take_field(struct pb_timeline *tl, const struct pb_field *field, struct event *ev)
 {
 	enum tl_message message = tl_by_number(field->number);
+	struct msg_io entry;
 
-	if ((tl->io.reader || tl->os.reader) && field->number == 1 && field->wire == PB_BYTES) {
-		if (read_entry(tl, field, ev))
+	if (tl->os.reader && (field->number == MSG_OS_OSprobe_entries || field->number == NUMBER_PROC_MEM))
+		return take_os(tl, field, ev);
+	if (tl->io.reader && field->number == MSG_IO_IO_entries && field->wire == PB_BYTES) {
+		if (msg_io_read(&entry, field->data, field->bytes) == 0) {
+			io_event(&tl->io, &entry, ev);
 			return 1;
-		if (!tl->bad_records++)
-			tl->first_bad = tl->input.offset;
-		tl->base.stats.skipped++;
-		return 0;
+		}
+		return bad_record(tl);
 	}
-	if (tl->os.reader && field->number == MSG_OS_proc_mem) /* the agent's part has its own reader */
-		return 0;
 	if (message != TL_NONE && field->wire == PB_BYTES) {
 		if (read_record(&tl->record, message, field) == 0)
 			return tl_event(&tl->state, message, &tl->record, ev);
-		if (!tl->bad_records++)
-			tl->first_bad = tl->input.offset;
-		tl->base.stats.skipped++;
-		return 0;
+		return bad_record(tl);
 	}
 	if (field->number == 2 && field->wire == PB_VARINT)
 		tl_rank(&tl->state, field->value);
@@ -143,6 +151,11 @@ static int pb_timeline_next(struct ev_reader *reader, struct event *ev, struct s
 	size_t total;
 	int ret;
 
+	if (tl->more_at < tl->more_count) {
+		*ev = tl->more[tl->more_at++];
+		reader->stats.events++;
+		return 1;
+	}
 	if (tl->end_why)
 		return 0;
 	for (;;) {
@@ -249,9 +262,15 @@ static const struct ev_reader_ops pb_os_ops = {
 	.report = pb_timeline_report,
 };
 
-/* @ops: which of the three it is */
-static struct ev_reader *open_any(struct ev_session *session, struct input *input, const char *path,
-				  const struct ev_reader_ops *ops, struct st_err *err)
+static int init_entries(struct pb_timeline *tl, const struct ev_reader_ops *ops)
+{
+	if (ops == &pb_io_ops)
+		return io_state_init(&tl->io, &tl->base);
+	return ops == &pb_os_ops ? os_state_init(&tl->os, &tl->base) : 0;
+}
+
+static struct ev_reader *open_as(struct ev_session *session, struct input *input, const char *path,
+				 const struct ev_reader_ops *ops, struct st_err *err)
 {
 	struct pb_timeline *tl = calloc(1, sizeof(*tl));
 	struct pb_field field;
@@ -260,8 +279,7 @@ static struct ev_reader *open_any(struct ev_session *session, struct input *inpu
 	size_t total;
 
 	if (!tl || reader_init(&tl->base, ops, session, path, err) < 0 || tl_state_init(&tl->state, &tl->base) < 0 ||
-	    (ops == &pb_io_ops && io_state_init(&tl->io, &tl->base) < 0) ||
-	    (ops == &pb_os_ops && os_state_init(&tl->os, &tl->base) < 0)) {
+	    init_entries(tl, ops) < 0) {
 		err_set(err, -ENOMEM, "%s: out of memory", path);
 		if (tl)
 			free(tl->base.path);
@@ -284,26 +302,27 @@ static struct ev_reader *open_any(struct ev_session *session, struct input *inpu
 static struct ev_reader *pb_timeline_open(struct ev_session *session, struct input *input, const char *path,
 					  struct st_err *err)
 {
-	return open_any(session, input, path, &pb_timeline_ops, err);
+	return open_as(session, input, path, &pb_timeline_ops, err);
 }
 
 static struct ev_reader *pb_io_open(struct ev_session *session, struct input *input, const char *path,
 				    struct st_err *err)
 {
-	return open_any(session, input, path, &pb_io_ops, err);
+	return open_as(session, input, path, &pb_io_ops, err);
 }
 
 static struct ev_reader *pb_os_open(struct ev_session *session, struct input *input, const char *path,
 				    struct st_err *err)
 {
-	return open_any(session, input, path, &pb_os_ops, err);
+	return open_as(session, input, path, &pb_os_ops, err);
 }
 
-/* OS entries have numbers in 1 to 6 and 9, names of tasks in 7 and 8, and their kind in 5 */
-static bool is_os_entry(const struct pb_field *from, bool *named)
+/* Numbers in 1 to 6 and 9, texts in 7 and 8; @sure: and no entry of another file, for it cannot be one of I/O calls */
+static bool is_os_entry(const struct pb_field *from, bool *sure)
 {
 	struct pb_reader cursor;
 	struct pb_field field;
+	bool key = false;
 	int ret;
 
 	pb_read(&cursor, from->data, from->bytes);
@@ -312,7 +331,12 @@ static bool is_os_entry(const struct pb_field *from, bool *named)
 
 		if (field.number <= 9 && field.wire != (text ? PB_BYTES : PB_VARINT))
 			return false;
-		*named |= field.number == 8 || field.number == 9;
+		/* a thread id and then microseconds since 1970, which begin an I/O entry; who ran instead */
+		if (field.number == 1)
+			key = field.value <= UINT32_MAX;
+		if (field.number == 2)
+			*sure |= key && field.value > (uint64_t)1 << 40;
+		*sure |= field.number == 8 || field.number == 9;
 	}
 	return ret == 0;
 }
@@ -321,25 +345,21 @@ static bool pb_os_knows(const unsigned char *head, size_t len)
 {
 	struct pb_reader cursor;
 	struct pb_field field;
-	bool named = false;
-	int entries;
+	bool sure = false;
 
 	pb_read(&cursor, head, len);
-	for (entries = 0; entries < 4096 && !named && pb_next(&cursor, &field) == 1;) {
-		if (field.wire != PB_BYTES || (field.number > 1 && field.number < 30))
+	while (!sure && pb_next(&cursor, &field) == 1) {
+		if (field.wire != PB_BYTES || (field.number > 1 && field.number < NUMBER_PROC_MEM))
 			return false;
-		if (field.number != MSG_OS_OSprobe_entries)
-			continue;
-		if (!is_os_entry(&field, &named))
+		if (field.number == MSG_OS_OSprobe_entries && !is_os_entry(&field, &sure))
 			return false;
-		entries++;
 	}
-	return named; /* without any I/O calls look alike */
+	return sure;
 }
 
 const struct format format_os_pb = {
 	.name = "os-pb",
-	.what = "scheduling and memory events (protobuf)",
+	.what = "OS events (protobuf)",
 	.knows = pb_os_knows,
 	.open = pb_os_open,
 };

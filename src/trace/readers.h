@@ -24,7 +24,7 @@ struct format {
 
 extern const struct format format_tracedat, format_ftrace_text;
 extern const struct format format_io_pb, format_timeline_pb, format_timeline_json, format_markers;
-extern const struct format format_gil, format_mutex, format_io_json, format_profile, format_os_pb;
+extern const struct format format_gil, format_mutex, format_io_json, format_profile, format_os_pb, format_os_json;
 extern const struct format format_mem_pb, format_mem_json;
 
 /** reader_init - common part of a reader: copies @path, numbers the source. Return: 0 or -ENOMEM with @err. */

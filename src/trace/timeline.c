@@ -46,6 +46,8 @@ static const struct tl_field mem_state_fields[] = { FIELDS_MEM_STATE(MEM_STATE_R
 static const struct tl_field proc_mem_fields[] = { FIELDS_PROC_MEM(PROC_MEM_ROW) };
 #define FRAME_ROW(number, type, name, json) ROW(msg_frame, number, type, name, json)
 static const struct tl_field frame_fields[] = { FIELDS_FRAME(FRAME_ROW) };
+#define OS_ROW(number, type, name, json) ROW(msg_os, number, type, name, json)
+static const struct tl_field os_fields[] = { FIELDS_OS(OS_ROW) };
 
 /* number and JSON name at the top level, from the list of the writers */
 #define TOP_NUMBER(no, message, name) TOP_NO_##message = no,
@@ -87,6 +89,7 @@ static const struct {
 	[TL_PROC_MEM] = INNER(proc_mem_fields),
 	[TL_FRAME] = INNER(frame_fields),
 	[TL_IO] = { "IO_entries", 0, COUNT(io_fields), io_fields }, /* by number it is a stage, in files of stages */
+	[TL_OS] = { "OSprobe_entries", 0, COUNT(os_fields), os_fields },
 };
 
 bool tl_same_name(const char *name, size_t len, const char *want)

@@ -31,6 +31,7 @@ enum tl_message {
 	TL_MEM_STATE,
 	TL_PROC_MEM,
 	TL_FRAME,
+	TL_OS, /* of os_trace files; turned into events by os.c */
 	TL_MESSAGES
 };
 
@@ -46,6 +47,7 @@ struct tl_record {
 		struct msg_drop drop;
 		struct msg_pytorch pytorch;
 		struct msg_io io;
+		struct msg_os os;
 	};
 	struct msg_gc_debug gc_debug; /* of a stage */
 	struct msg_clock clock; /* of an origin: the first of its snapshots */

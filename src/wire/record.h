@@ -519,7 +519,8 @@ enum os_event_type {
 #define OS_ON_OPEN 4u /* ... while it was on the CPU */
 #define OS_EXITED 8u /* the thread ended after this span */
 #define OS_MAJOR 16u /* page fault: major */
-#define OS_PREEMPTED 32u /* it did not leave the CPU by itself */
+#define OS_ON_GUESSED 64u /* the kernel did not report when it came on: told by its CPU time */
+#define OS_PREEMPTED 32u /* it could have run on: preempted, or it yielded (the kernel counts both as involuntary) */
 
 /* Ids are the host's; Thread messages give those inside a container. */
 #define FIELDS_OS(F)                                                                                              \

@@ -136,3 +136,38 @@ class OsFile:
         """Off-and-on cycles in order of their begin."""
         found = [e for e in self.entries if e["type"] == OFFCPU and (tid is None or e["key"] == tid)]
         return sorted(found, key=lambda e: e["start_ns"])
+
+
+# --- programs to record --------------------------------------------------------------------------------------------------
+
+_host = None
+
+
+def sched_host():
+    """tests/fake/sched_host.c as a program."""
+    global _host
+    if not _host:
+        _host = os.path.join(h.tmpdir(), "sched_host")
+        h.compile_c(os.path.join(h.ROOT, "tests/fake/sched_host.c"), _host, "-O1", "-pthread")
+    return _host
+
+
+class Job:
+    """A process with a schedule; .line() reads what it prints, .go() lets it past a `read`."""
+
+    def __init__(self, *words, env=None, user=None):
+        args = [sched_host(), *words]
+        if user:
+            args = ["setpriv", "--reuid=%d" % user, "--regid=%d" % user, "--clear-groups", *args]
+        self.process = h.start(args, env=env, stdin=subprocess.PIPE)
+        self.pid = self.process.pid
+
+    def line(self):
+        return self.process.stdout.readline().decode().strip()
+
+    def go(self):
+        self.process.stdin.write(b"\n")
+        self.process.stdin.flush()
+
+    def end(self):
+        return h.finish(self.process)

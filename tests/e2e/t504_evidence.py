@@ -142,7 +142,7 @@ def test_cpu_taken_away():
                   (105, begin + 20000, 40, 40, "cc1")]
     put_cpu(source, LATE, spans)
     got = evidence(source)
-    h.check_equal((got["cause"], got["cause_detail"]), ("no CPU", "stress"), "cause")
+    h.check_equal((got["cause"], got["cause_detail"]), ("no CPU", "stress 4242"), "cause")
     h.check(0.75 < got["sources"][0]["share"] < 0.95, "86 of 99 ms: %s" % got)
 
 

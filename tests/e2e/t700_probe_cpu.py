@@ -9,34 +9,9 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import harness as h
 import probes
-from probes import EXITED, OsFile, Place
+from probes import EXITED, Job, OsFile, Place
 
 probes.require_probe()
-HOST = os.path.join(h.tmpdir(), "sched_host")
-h.compile_c(os.path.join(h.ROOT, "tests/fake/sched_host.c"), HOST, "-O1", "-pthread")
-
-
-class Job:
-    """A process with a schedule; .line() reads what it prints, .go() lets it past a `read`."""
-
-    def __init__(self, *words, env=None, user=None):
-        import subprocess
-        args = [HOST, *words]
-        if user:
-            args = ["setpriv", "--reuid=%d" % user, "--regid=%d" % user, "--clear-groups", *args]
-        self.process = h.start(args, env=env, stdin=subprocess.PIPE)
-        self.pid = self.process.pid
-
-    def line(self):
-        return self.process.stdout.readline().decode().strip()
-
-    def go(self):
-        self.process.stdin.write(b"\n")
-        self.process.stdin.flush()
-
-    def end(self):
-        return h.finish(self.process)
-
 
 def spans_threads_and_children_are_recorded():
     place = Place()

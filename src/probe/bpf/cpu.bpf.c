@@ -18,17 +18,21 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 
 #define TASK_DEAD 0x80
-#define CPUS 4096
+#define CPUS 2048
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 struct sched_info {
 	unsigned long long run_delay;
+};
+struct sched_entity {
+	unsigned long long sum_exec_runtime;
 };
 struct task_struct {
 	int pid;
 	int tgid;
 	int wake_cpu;
 	unsigned int __state;
+	struct sched_entity se;
 	struct sched_info sched_info;
 	char comm[CPU_COMM];
 };
@@ -42,12 +46,28 @@ struct irqaction {
 
 char LICENSE[] SEC("license") = "GPL";
 
+/* Arrays, shared with the reader: finding a thread costs two loads, in a hash it would be several times that. */
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1); /* pid_max / CPU_TIDS, set by the loader */
+	__type(key, u32);
+	__type(value, struct cpu_tids);
+} tids SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, CPU_TASKS);
 	__type(key, u32);
 	__type(value, struct cpu_task);
 } tasks SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_QUEUE);
+	__uint(max_entries, CPU_TASKS);
+	__type(value, u32);
+} free_tasks SEC(".maps"); /* filled by the loader */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -67,9 +87,7 @@ struct {
 
 unsigned char maybe[CPU_MAYBE]; /* by the low bits of a process id: may one of its threads be followed? */
 unsigned long long lost[CPU_SLOTS];
-unsigned long long since_ns[CPUS]; /* by CPU: when what runs there came on it */
-unsigned long long
-	waiting[CPUS][CPU_LANES / 4]; /* by CPU and slot, 16 bits each: how many followed threads wait in its queue */
+struct cpu_place places[CPUS];
 volatile const unsigned long long wake_at = 8 << 20; /* bytes in the ring at which the reader is woken early */
 
 static __always_inline bool is_followed(int tgid)
@@ -77,8 +95,26 @@ static __always_inline bool is_followed(int tgid)
 	return maybe[(u32)tgid & (CPU_MAYBE - 1)];
 }
 
-static __always_inline u64 wake_flags(void)
+static __always_inline struct cpu_tids *block_of(u32 tid)
 {
+	u32 block = tid / CPU_TIDS;
+
+	return bpf_map_lookup_elem(&tids, &block);
+}
+
+static __always_inline struct cpu_task *task_of(u32 tid)
+{
+	struct cpu_tids *block = block_of(tid);
+	u32 number = block ? block->task[tid % CPU_TIDS] : 0;
+
+	return number ? bpf_map_lookup_elem(&tasks, &number) : NULL;
+}
+
+/* Looking at the ring's fill costs as much as a clock: every 32nd time suffices, half of the ring is left then. */
+static __always_inline u64 wake_flags(u64 now)
+{
+	if (now % 32)
+		return BPF_RB_NO_WAKEUP;
 	return bpf_ringbuf_query(&ring, BPF_RB_AVAIL_DATA) >= wake_at ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP;
 }
 
@@ -101,7 +137,12 @@ static __always_inline void count_waiting(u32 cpu, u32 slot, u64 one)
 	u32 lane = slot % CPU_LANES;
 
 	if (cpu < CPUS)
-		__sync_fetch_and_add(&waiting[cpu][lane / 4], one << (16 * (lane % 4)));
+		__sync_fetch_and_add(&places[cpu].waiting[lane / 4], one << (16 * (lane % 4)));
+}
+
+static __always_inline bool somebody_waits(const struct cpu_place *place)
+{
+	return place->waiting[0] | place->waiting[1] | place->waiting[2] | place->waiting[3];
 }
 
 static __always_inline void stop_waiting(struct cpu_task *task)
@@ -124,12 +165,12 @@ static __always_inline void begin_waiting(struct cpu_task *task, u32 cpu)
  */
 static __always_inline void tell_taker(struct cpu_task *task, struct task_struct *prev, u64 now, u32 cpu)
 {
-	u64 since = since_ns[cpu];
-	u64 *lanes = (u64 *)waiting[cpu];
+	u64 since = places[cpu].since_ns;
+	u64 *lanes = (u64 *)places[cpu].waiting;
 	u64 own[CPU_LANES / 4] = { 0 };
 	struct cpu_hit *ev;
 
-	if (!(lanes[0] | lanes[1] | lanes[2] | lanes[3]) || !prev->pid || !since)
+	if (!somebody_waits(&places[cpu]) || !prev->pid || !since)
 		return;
 	if (task) {
 		u32 lane = task->slot % CPU_LANES;
@@ -155,7 +196,7 @@ static __always_inline void tell_taker(struct cpu_task *task, struct task_struct
 	ev->name[0] = 0;
 	for (int i = 0; i < CPU_LANES / 4; i++)
 		ev->lanes[i] = lanes[i] & ~own[i];
-	bpf_ringbuf_submit(ev, wake_flags());
+	bpf_ringbuf_submit(ev, wake_flags(now));
 }
 
 /* --- cycles ------------------------------------------------------------------------------------------------------------ */
@@ -178,45 +219,61 @@ static __always_inline void emit_cycle(struct cpu_task *task, struct task_struct
 	ev->out_ns = now;
 	ev->delay_off_ns = task->delay_off_ns;
 	ev->delay_out_ns = delay_ns;
-	ev->wake_ns = task->wake_ns;
 	ev->irq_ns = task->irq_ns;
 	ev->softirq_ns = task->softirq_ns;
 	ev->nxt_tid = task->nxt_tid;
 	ev->nxt_tgid = task->nxt_tgid;
-	ev->waker_tid = task->waker_tid;
+	ev->waker_tid = task->woken ? task->waker_tid : 0;
 	ev->state = task->state;
 	ev->irqs = task->irqs;
 	ev->softirqs = task->softirqs;
 	ev->cpu = (unsigned short)cpu;
 	ev->from_cpu = task->from_cpu;
 	ev->migrations = task->migrations;
-	ev->flags = (unsigned short)(task->flags | flags);
+	ev->flags = (unsigned short)(task->flags | flags | (task->woken ? CPU_F_WOKEN : 0));
 	__builtin_memcpy(ev->comm, thread->comm, CPU_COMM);
 	__builtin_memcpy(ev->nxt_comm, task->nxt_comm, CPU_COMM);
 	__builtin_memcpy(ev->waker_comm, task->waker_comm, CPU_COMM);
-	bpf_ringbuf_submit(ev, wake_flags());
+	bpf_ringbuf_submit(ev, wake_flags(now));
+}
+
+static __always_inline void forget(struct cpu_task *task, u32 tid)
+{
+	struct cpu_tids *block = block_of(tid);
+	u32 number = block ? block->task[tid % CPU_TIDS] : 0;
+
+	if (!number)
+		return;
+	block->task[tid % CPU_TIDS] = 0;
+	task->tid = 0;
+	bpf_map_push_elem(&free_tasks, &number, BPF_ANY);
 }
 
 static __always_inline void leaves(struct cpu_task *task, struct task_struct *prev, struct task_struct *next,
 				   bool preempt, u64 now, u32 cpu)
 {
-	u32 tid = (u32)prev->pid;
 	u32 state;
 
 	state = preempt ? 0 : state_of(prev);
+	/* some switches are not reported to anybody (those away from certain tasks): the CPU time it had tells when it came */
+	if (task->on_ns < task->off_ns && task->ran_ns) {
+		task->on_ns = now - (prev->se.sum_exec_runtime - task->ran_ns);
+		if (task->on_ns < task->off_ns)
+			task->on_ns = task->off_ns;
+		task->flags |= CPU_F_GUESSED;
+	}
+	task->ran_ns = prev->se.sum_exec_runtime;
 	emit_cycle(task, prev, now, prev->sched_info.run_delay, cpu, state & TASK_DEAD ? CPU_F_EXITED : 0);
 	if (state & TASK_DEAD) {
 		stop_waiting(task);
-		bpf_map_delete_elem(&tasks, &tid);
+		forget(task, (u32)prev->pid);
 		return;
 	}
 	task->off_ns = now;
 	task->delay_off_ns = prev->sched_info.run_delay;
-	task->wake_ns = 0;
-	task->waker_tid = 0;
-	task->waker_comm[0] = 0;
+	task->woken = 0;
 	task->state = state;
-	task->flags = state == 0 ? CPU_F_PREEMPTED * preempt : 0;
+	task->flags = state == 0 ? CPU_F_PREEMPTED : 0;
 	task->migrations = 0;
 	task->from_cpu = (unsigned short)cpu;
 	task->nxt_tid = (u32)next->pid;
@@ -228,8 +285,7 @@ static __always_inline void leaves(struct cpu_task *task, struct task_struct *pr
 
 static __always_inline void comes(struct task_struct *next, u64 now, u32 cpu)
 {
-	u32 tid = (u32)next->pid;
-	struct cpu_task *task = bpf_map_lookup_elem(&tasks, &tid);
+	struct cpu_task *task = task_of((u32)next->pid);
 
 	if (!task)
 		return;
@@ -242,67 +298,68 @@ static __always_inline void comes(struct task_struct *next, u64 now, u32 cpu)
 	task->softirqs = 0;
 }
 
+/* Reading the clock is the dearest part: where nobody is concerned it is left out, and when who came on is unknown. */
 SEC("tp_btf/sched_switch")
 int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
+	bool comes_on = is_followed(next->tgid), goes = is_followed(prev->tgid);
 	u32 cpu = bpf_get_smp_processor_id();
-	u64 now = bpf_ktime_get_ns();
+	struct cpu_task *task;
+	u64 now;
 
-	u32 tid = (u32)prev->pid;
-	struct cpu_task *task = is_followed(prev->tgid) ? bpf_map_lookup_elem(&tasks, &tid) : NULL;
-
-	if (cpu < CPUS) {
-		tell_taker(task, prev, now, cpu);
-		since_ns[cpu] = now;
+	if (cpu >= CPUS)
+		return 0;
+	if (!comes_on && !goes && !somebody_waits(&places[cpu])) {
+		if (places[cpu].since_ns)
+			places[cpu].since_ns = 0;
+		return 0;
 	}
+	now = bpf_ktime_get_ns();
+	task = goes ? task_of((u32)prev->pid) : NULL;
+	tell_taker(task, prev, now, cpu);
+	places[cpu].since_ns = now;
 	if (task)
 		leaves(task, prev, next, preempt, now, cpu);
-	if (is_followed(next->tgid))
+	if (comes_on)
 		comes(next, now, cpu);
 	return 0;
 }
 
+/*
+ * Which CPU it will wait for is known once it moves to another (on_migrate, before it runs), else it is the last one. How
+ * long it then waits is the kernel's to tell (run_delay), so no clock is read unless who runs there came unseen.
+ */
 SEC("tp_btf/sched_waking")
 int BPF_PROG(on_waking, struct task_struct *p)
 {
-	u32 tid = (u32)p->pid;
+	u32 cpu = (u32)p->wake_cpu, waker;
 	struct cpu_task *task;
 
 	if (!is_followed(p->tgid))
 		return 0;
-	task = bpf_map_lookup_elem(&tasks, &tid);
-	if (!task || task->on_ns > task->off_ns || task->wake_ns)
+	task = task_of((u32)p->pid);
+	if (!task || task->on_ns > task->off_ns || task->woken)
 		return 0;
-	task->wake_ns = bpf_ktime_get_ns();
-	task->waker_tid = (u32)bpf_get_current_pid_tgid();
-	bpf_get_current_comm(task->waker_comm, CPU_COMM);
-	return 0;
-}
-
-/* By now it is known which CPU it will wait for. */
-SEC("tp_btf/sched_wakeup")
-int BPF_PROG(on_wakeup, struct task_struct *p)
-{
-	u32 tid = (u32)p->pid;
-	struct cpu_task *task;
-
-	if (!is_followed(p->tgid))
-		return 0;
-	task = bpf_map_lookup_elem(&tasks, &tid);
-	if (task && task->on_ns <= task->off_ns && task->wake_ns)
-		begin_waiting(task, (u32)p->wake_cpu);
+	task->woken = 1;
+	waker = (u32)bpf_get_current_pid_tgid();
+	if (waker != task->waker_tid) {
+		task->waker_tid = waker;
+		bpf_get_current_comm(task->waker_comm, CPU_COMM);
+	}
+	if (cpu < CPUS && !places[cpu].since_ns)
+		places[cpu].since_ns = bpf_ktime_get_ns();
+	begin_waiting(task, cpu);
 	return 0;
 }
 
 SEC("tp_btf/sched_migrate_task")
 int BPF_PROG(on_migrate, struct task_struct *p, int dest_cpu)
 {
-	u32 tid = (u32)p->pid;
 	struct cpu_task *task;
 
 	if (!is_followed(p->tgid))
 		return 0;
-	task = bpf_map_lookup_elem(&tasks, &tid);
+	task = task_of((u32)p->pid);
 	if (!task)
 		return 0;
 	task->migrations++;
@@ -314,26 +371,32 @@ int BPF_PROG(on_migrate, struct task_struct *p, int dest_cpu)
 SEC("tp_btf/sched_process_fork")
 int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 {
-	u32 tid = (u32)parent->pid;
-	struct cpu_task born = { .flags = CPU_F_FIRST | CPU_F_NEW };
-	struct cpu_task *task;
+	struct cpu_task *task, *born;
+	struct cpu_tids *block;
+	u32 number = 0;
 
 	if (!is_followed(parent->tgid))
 		return 0;
-	task = bpf_map_lookup_elem(&tasks, &tid);
-	if (!task)
+	task = task_of((u32)parent->pid);
+	block = block_of((u32)child->pid);
+	if (!task || !block || block->task[(u32)child->pid % CPU_TIDS])
 		return 0;
-	born.slot = task->slot;
-	born.tgid = (u32)child->tgid;
-	born.off_ns = bpf_ktime_get_ns();
-	born.wake_ns = born.off_ns;
-	born.waker_tid = tid;
-	born.from_cpu = (unsigned short)bpf_get_smp_processor_id();
-	__builtin_memcpy(born.waker_comm, parent->comm, CPU_COMM);
+	if (bpf_map_pop_elem(&free_tasks, &number) < 0 || !(born = bpf_map_lookup_elem(&tasks, &number))) {
+		count_lost(task->slot);
+		return 0;
+	}
+	__builtin_memset(born, 0, sizeof(*born));
+	born->flags = CPU_F_FIRST | CPU_F_NEW;
+	born->slot = task->slot;
+	born->tgid = (u32)child->tgid;
+	born->off_ns = bpf_ktime_get_ns();
+	born->woken = 1;
+	born->waker_tid = (u32)parent->pid;
+	born->from_cpu = (unsigned short)bpf_get_smp_processor_id();
+	__builtin_memcpy(born->waker_comm, parent->comm, CPU_COMM);
+	born->tid = (u32)child->pid;
 	maybe[(u32)child->tgid & (CPU_MAYBE - 1)] = 1;
-	tid = (u32)child->pid;
-	if (bpf_map_update_elem(&tasks, &tid, &born, BPF_ANY) < 0)
-		count_lost(born.slot);
+	block->task[(u32)child->pid % CPU_TIDS] = (unsigned short)number;
 	return 0;
 }
 
@@ -350,7 +413,7 @@ static __always_inline void hit(u32 type, u64 begin_ns, u64 dur_ns, u32 number, 
 {
 	u64 id = bpf_get_current_pid_tgid();
 	u32 tid = (u32)id;
-	struct cpu_task *task = bpf_map_lookup_elem(&tasks, &tid);
+	struct cpu_task *task = task_of(tid);
 	struct cpu_hit *ev;
 
 	if (!task)
@@ -381,7 +444,7 @@ static __always_inline void hit(u32 type, u64 begin_ns, u64 dur_ns, u32 number, 
 	ev->name[0] = 0;
 	if (name)
 		bpf_probe_read_kernel_str(ev->name, CPU_COMM, name);
-	bpf_ringbuf_submit(ev, wake_flags());
+	bpf_ringbuf_submit(ev, wake_flags(begin_ns));
 }
 
 static __always_inline bool hits_followed(void)

@@ -356,8 +356,8 @@ static void probe_entry(void **state)
 	assert_int_equal(ev.dur_ns, 3000000);
 	assert_int_equal(ev.rank, 5);
 	assert_int_equal(ev.track.tid, 7);
-	assert_int_equal(ev.args[OS_ARG_DELAY].u64, 2000000);
-	assert_string_equal(ev_text(fx->session, ev.args[OS_ARG_NEXT].name), "cc1");
+	assert_string_equal(ev_text(fx->session, ev.args[OS_ARG_WHO].name), "cc1 9");
+	assert_int_equal(ev.args[OS_ARG_MORE].u64, 2000000);
 	assert_int_equal(ev_next(fx->reader, &ev, &fx->err), 0);
 }
 
