@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MulanPSL-2.0
 """What the probe's uprobes cost a process whose locks (Mutex) or interpreter lock (GIL) it records: processor time of the
-calling thread for each call of a free mutex, of a lock that the other plugin's probes sit beside, and of a failing trylock;
-off and on alternate in one process. The agent's in-process hooks beside it, when libsysTrace.so is there. Prints one JSON
-line: medians in ns a call, with the least and the most of them. Needs root.
+calling thread for each lock and unlock of a free mutex, each failing trylock, each signal of a condition (which Mutex does
+not see), and each os.read of Python (of /dev/null), which drops and takes the interpreter lock. Off and on alternate in one process;
+the agent's in-process hooks beside it. Prints one JSON line: median, least and most in ns a call. Needs root.
 
     python3 bench/bench_probe_locks.py [rounds]     # ST_BUILD names the build directory, default build/
 """
@@ -68,11 +68,21 @@ int main(void)
 }
 """
 NAMES = ("free lock", "failing trylock", "cond_signal")
+GUEST = """
+import os, sys, time
+null, read = os.open("/dev/null", os.O_RDONLY), os.read
+print(os.getpid(), flush=True)
+for line in sys.stdin:
+    begin = time.thread_time_ns()
+    for _ in range(20000):
+        read(null, 0)
+    print((time.thread_time_ns() - begin) / 20000, flush=True)
+"""
 
 
 class Program:
-    def __init__(self, path, env):
-        self.process = subprocess.Popen([path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
+    def __init__(self, args, env):
+        self.process = subprocess.Popen(args, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
         h._started.append(self.process)
         self.pid = int(self.process.stdout.readline())
 
@@ -82,7 +92,7 @@ class Program:
         return list(map(float, self.process.stdout.readline().split()))
 
 
-def alternate(program, place, plugin, rounds):
+def alternate(program, place, plugin, rounds, names=NAMES):
     off, on = [], []
     for _ in range(rounds):
         off.append(program.measure())
@@ -91,7 +101,7 @@ def alternate(program, place, plugin, rounds):
         place.cli("disable", plugin, "--pid", program.pid).ok()
     return {name: {"off": [round(f([r[i] for r in off]), 1) for f in (statistics.median, min, max)],
                    "on": [round(f([r[i] for r in on]), 1) for f in (statistics.median, min, max)]}
-            for i, name in enumerate(NAMES)}
+            for i, name in enumerate(names)}
 
 
 def main():
@@ -100,13 +110,18 @@ def main():
     path = h.compile_c(PROGRAM, os.path.join(h.tmpdir(), "bench_locks"), "-pthread")
     place = probes.Place()
     place.by_pid = True
-    program = Program(path, place.env)
+    program = Program([path], place.env)
     result = {"probe": alternate(program, place, "Mutex", rounds)}
+    guest = Program(["/usr/bin/python3", "-c", GUEST], place.env)
+    result["probe"].update(alternate(guest, place, "GIL", rounds, ("os.read",)))
     place = probes.Place()
     place.by_pid = False
-    program = Program(path, h.preload_env(place.dump, place.sock, SYSTRACE_ENABLE="1"))
+    program = Program([path], h.preload_env(place.dump, place.sock, SYSTRACE_ENABLE="1"))
     h.wait_for(lambda: os.path.exists(os.path.join(place.sock, "sysTrace_%d.sock" % program.pid)), what="the agent")
     result["agent"] = alternate(program, place, "Mutex", rounds)
+    guest = Program(["/usr/bin/python3", "-c", GUEST], h.preload_env(place.dump, place.sock, SYSTRACE_ENABLE="1"))
+    h.wait_for(lambda: os.path.exists(os.path.join(place.sock, "sysTrace_%d.sock" % guest.pid)), what="the agent")
+    result["agent"].update(alternate(guest, place, "GIL", rounds, ("os.read",)))
     print(json.dumps(result))
 
 

@@ -9,6 +9,7 @@
 #include "probe/bpf/lock.skel.h"
 #include "probe/bpf_load.h"
 #include "probe/chrome_file.h"
+#include "probe/quick_probe.h"
 #include "probe/user_code.h"
 #include "safe/clock.h"
 
@@ -262,19 +263,28 @@ static struct bpf_program *program_of(int call, bool at_return)
 	return bpf_object__find_program_by_name(mutex.skel->obj, name);
 }
 
+#define FUNCTION_MAX 16384u /* bytes; the largest of these functions has some 3000 */
+
 /*
  * The kernel puts no uprobe on an instruction with the prefix `lock`, and pthread_spin_lock of x86_64 begins with
- * `lock decl (%rdi)`: the one behind it is as good, except that a lock which was free reads 0 there.
+ * `lock decl (%rdi)`: the one behind it is as good, except that a lock which was free reads 0 there. Other functions are
+ * probed where that is quick.
  */
-static void pass_lock_prefix(const struct user_code *code, struct elf_find *spin_lock)
+static void choose_place(const struct user_code *code, struct elf_find *function)
 {
+#if defined(__x86_64__)
 	static const uint8_t lock_decl[] = { 0xf0, 0xff, 0x0f };
-	uint8_t begin[sizeof(lock_decl)];
+	static uint8_t text[FUNCTION_MAX];
+	size_t bytes = function->bytes < sizeof(text) ? function->bytes : sizeof(text);
 
-	if (spin_lock->found &&
-	    pread(code->fd, begin, sizeof(begin), (off_t)spin_lock->offset) == (ssize_t)sizeof(begin) &&
-	    memcmp(begin, lock_decl, sizeof(begin)) == 0)
-		spin_lock->offset += sizeof(begin);
+	if (!function->found || !function->offset || bytes < function->bytes ||
+	    pread(code->fd, text, bytes, (off_t)function->offset) != (ssize_t)bytes)
+		return;
+	if (bytes > sizeof(lock_decl) && memcmp(text, lock_decl, sizeof(lock_decl)) == 0)
+		function->offset += sizeof(lock_decl);
+	else
+		function->offset += quick_probe(text, bytes);
+#endif
 }
 
 /* A function that this kernel cannot probe is left out and told. Return: 0, or the error. */
@@ -355,7 +365,8 @@ static int attach_libc(struct mutex_target *mine, uint64_t min_ns, char *note, s
 		return ret;
 	/* a libpthread of its own (before 2.34) lacks strfromd whatever its age; the clock variants came with 2.30 */
 	target.old_rwlock = !finds[LOCK_CALL_COUNT].found && !finds[LOCK_CLOCKRDLOCK].found;
-	pass_lock_prefix(&code, &finds[LOCK_SPIN_LOCK]);
+	for (int i = 0; i < LOCK_CALL_COUNT; i++)
+		choose_place(&code, &finds[i]);
 	user_code_namespace(mine->target->pid, &dev, &ino);
 	target.ns_dev = dev;
 	target.ns_ino = ino;
