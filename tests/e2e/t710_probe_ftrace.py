@@ -223,7 +223,7 @@ def a_full_disk_loses_lines_and_says_so():
         finally:
             stop.set()
             thread.join()
-        h.check(place.status()[0]["lost"] > 0 if "lost" in place.status()[0] else True, "lost in the status")
+        h.check(int(place.status()[0]["plugin.ftrace.lost"]) > 0, "lost in the status: %r" % place.status())
         # room again: it goes on, and says where lines are missing
         h.mount("-o", "remount,size=64m", place.dump)
         h.wait_for(lambda: "lines are missing here" in log_of(place) or run_markers(20), what="the gap in the log")

@@ -21,6 +21,7 @@ import harness as h
 import probes
 from probes import Place
 
+h.own_mounts()
 probes.require_probe("lock")
 DIR = h.tmpdir()
 HOST = h.compile_c(os.path.join(h.ROOT, "tests/fake/lock_host.c"), os.path.join(DIR, "lock_host"), "-pthread")
@@ -233,6 +234,28 @@ def a_killed_probe_hurts_nobody():
     h.check_equal(len(spans(events_of(place, "Mutex"), "sem_timedwait")), 2, "of the captures before and after")
 
 
+def targets_that_die_and_full_disks():
+    place = Place()
+    job = Job(HOST, env=place.env)
+    enable(place, "Mutex", job.pid)
+    job.go()
+    job.process.kill()
+    job.process.wait(20)
+    place.wait_gone()
+    check_schedule(events_of(place, "Mutex"), job.pid)
+    # the disk is full: the job does not notice, the loss is told, the file stays whole
+    place = Place()
+    h.mount("-t", "tmpfs", "-o", "size=128k", "st-small", place.dump)
+    job = Job(HOST, env=place.env)
+    enable(place, "Mutex", job.pid, "min_us=0")
+    h.wait_for(lambda: job.go() or "cannot write" in place.log_text(), what="the word about the full disk")
+    h.wait_for(lambda: int(place.status()[0]["plugin.mutex.lost"]) > 0, what="lost records in the status")
+    disable(place, "Mutex", job.pid)
+    job.end()
+    place.wait_gone()
+    h.check(len(events_of(place, "Mutex")) > 100, "what had found room")
+
+
 def bad_input_is_told():
     place = Place()
     sleeper = h.start(["sleep", "100"])
@@ -257,4 +280,4 @@ def bad_input_is_told():
 
 
 h.main(waits_on_a_known_schedule, everything_or_long_ones, interpreter_locks, a_container_with_its_own_c_library,
-       a_killed_probe_hurts_nobody, bad_input_is_told)
+       a_killed_probe_hurts_nobody, targets_that_die_and_full_disks, bad_input_is_told)
