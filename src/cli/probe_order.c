@@ -128,6 +128,8 @@ static int describe(struct party *party, const struct probe_order *order, char *
 
 		if (!target && err->code == -ESRCH && party->count > 1) {
 			snprintf(remark, room, "; process %d has ended", (int)party->pids[i]);
+			if (party->described || i + 1 < party->count)
+				*err = (struct st_err){ 0 };
 			continue;
 		}
 		if (!target)
