@@ -170,13 +170,16 @@ static bool jumped_to(const uint8_t *code, size_t bytes, size_t first, size_t la
 		bool full = code[i] == 0xe9;
 		bool branch = code[i] == 0x0f && i + 1 < bytes && code[i + 1] >= 0x80 && code[i + 1] <= 0x8f;
 		size_t size = brief ? 2 : full ? 5 : branch ? 6 : 0;
+		int32_t away = 0;
 		int64_t to;
-		int32_t far;
 
 		if (!size || i + size > bytes)
 			continue;
-		memcpy(&far, code + i + size - 4 * !brief, brief ? 0 : sizeof(far));
-		to = (int64_t)(i + size) + (brief ? (int8_t)code[i + 1] : far);
+		if (brief)
+			away = (int8_t)code[i + 1];
+		else
+			memcpy(&away, code + i + size - sizeof(away), sizeof(away));
+		to = (int64_t)(i + size) + away;
 		if (to >= (int64_t)first && to <= (int64_t)last)
 			return true;
 	}
