@@ -64,8 +64,8 @@ def faults(entries, major, pid=0):
 def as_many_as_getrusage_counts():
     place = Place()
     job = Job("usage", "read", "usage", "touch=3000", "threads=4,500", "populate=700", "mlock=300", "touch=1", "usage",
-              "read", place=place)
-    job.usage()
+              "read", "usage", place=place)
+    before = job.usage()
     out = enable(place, job)
     h.check("SUCCESS (process %d)" % job.pid in out, out)
     programs = probes.bpf_programs(place.probe_pid())
@@ -73,9 +73,14 @@ def as_many_as_getrusage_counts():
     job.go()
     begin, end = job.usage(), job.usage()
     disable(place, job)
+    job.go()
+    after = job.usage()
     file = recorded(place)
-    got = [faults(file.entries, False), faults(file.entries, True)]
-    h.check_equal(got, [end[0] - begin[0], end[1] - begin[1]], "minor and major faults")
+    for i, kind in enumerate(("minor", "major")):
+        # of the moments between the counts and the capture's ends nobody knows: mostly nothing happens there
+        got, least, most = faults(file.entries, bool(i)), end[i] - begin[i], after[i] - before[i]
+        h.check(least <= got <= most and most - least < 100,
+                "%s faults: %d, getrusage counts %d to %d" % (kind, got, least, most))
     # 700 and 300 of them the kernel took on itself: they have no address
     unseen = [e for e in file.entries if e["name"] == "by the kernel"]
     h.check(sum(e["number"] for e in unseen) >= 1000, "faults of the kernel's own: %r" % unseen)
@@ -84,7 +89,6 @@ def as_many_as_getrusage_counts():
     h.check_equal(len({e["key"] for e in file.entries}), 5, "threads")
     h.check(sum(e["dur_ns"] for e in file.entries) > 0, "durations")
     h.check_equal(file.drops, 0, "drops")
-    job.go()
     h.wait_for(lambda: not probes.bpf_left(programs), what="the kernel has removed the programs")
 
 
@@ -103,7 +107,8 @@ def major_faults_name_their_file():
     disable(place, job)
     job.go()
     entries = recorded(place).entries
-    h.check_equal(faults(entries, True), end[1] - begin[1], "major faults")
+    h.check(faults(entries, True) >= end[1] - begin[1], "major faults: %d, getrusage counts %d" % (
+        faults(entries, True), end[1] - begin[1]))
     if end[1] == begin[1]:
         h.skip("this file system keeps its files in memory")
     major = [e for e in entries if e["flags"] & MAJOR]
@@ -131,12 +136,12 @@ def children_are_followed():
 
 
 class Cgroup:
-    """A memory cgroup of 24 MiB without swap; .before: command that enters it and runs another."""
+    """A memory cgroup of 24 MiB, without swap or with; .before: command that enters it and runs another."""
 
-    def __init__(self):
+    def __init__(self, swap=False):
         name = "st-memory-%d" % os.getpid()
-        for root, limit, swap in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.memsw.limit_in_bytes"),
-                                  ("/sys/fs/cgroup", "memory.max", "memory.swap.max")):
+        for root, limit, swap_limit in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.memsw.limit_in_bytes"),
+                                        ("/sys/fs/cgroup", "memory.max", "memory.swap.max")):
             self.path = os.path.join(root, name)
             if root.endswith("cgroup") and not os.path.exists(os.path.join(root, "cgroup.controllers")):
                 continue
@@ -148,7 +153,8 @@ class Cgroup:
                     os.rmdir(self.path)
                 continue
             try:
-                h.write_file(os.path.join(self.path, swap), str(24 << 20 if "memsw" in swap else 0))
+                if not swap:
+                    h.write_file(os.path.join(self.path, swap_limit), str(24 << 20 if "memsw" in swap_limit else 0))
             except OSError:
                 pass  # no accounting of swap, mostly because there is none
             self.before = ["sh", "-c", "echo 0 > %s/cgroup.procs && exec \"$@\"" % self.path, "sh"]
@@ -193,6 +199,39 @@ def reclaim_and_oom_kills():
         h.check_equal([e["key"] for e in kills], [int(victim)], "OOM kills")
 
 
+def swapping_is_seen():
+    """With a swap file for the moment of the test, and memory that is short in a cgroup only."""
+    if not h.FULL:
+        h.skip("the long form of the tests alone adds swap to the machine")
+    place = Place()
+    swap = os.path.join(DIR, "swap")
+    with open(swap, "wb") as f:
+        f.write(bytes(96 << 20))
+    os.chmod(swap, 0o600)
+    h.run(["mkswap", swap]).ok()
+    if h.run(["swapon", swap]).status:
+        h.skip("no swap file on this file system")
+    try:
+        cgroup = Cgroup(swap=True)
+        job = Job("usage", "read", "usage", "again=12000", "usage", "read", place=place, before=cgroup.before)
+        job.usage()
+        enable(place, job)
+        job.go()
+        begin, end = job.usage(), job.usage()
+        disable(place, job)
+        job.go()
+        h.finish(job.process)
+        cgroup.remove()
+    finally:
+        h.run(["swapoff", swap]).ok()
+    entries = recorded(place).entries
+    swapped_in = [e for e in entries if e["type"] == SWAP and e["name"] == "in"]
+    swapped_out = [e for e in entries if e["type"] == SWAP and e["name"] == "out"]
+    h.check(end[1] - begin[1] > 100, "the job did not swap: %d major faults" % (end[1] - begin[1]))
+    h.check(len(swapped_in) >= (end[1] - begin[1]) // 2, "pages from swap: %d" % len(swapped_in))
+    h.check(sum(e["number"] for e in swapped_out) > 1000, "pages to swap: %d" % len(swapped_out))
+
+
 def a_killed_probe_leaves_nothing():
     place = Place()
     job = Job("usage", "read", "touch=500", "usage", "read", place=place)
@@ -231,5 +270,5 @@ def bad_input_is_told():
     h.check("from the host's process namespace" in said, said)
 
 
-h.main(as_many_as_getrusage_counts, major_faults_name_their_file, children_are_followed, reclaim_and_oom_kills,
+h.main(as_many_as_getrusage_counts, major_faults_name_their_file, children_are_followed, reclaim_and_oom_kills, swapping_is_seen,
        a_killed_probe_leaves_nothing, bad_input_is_told)

@@ -6,6 +6,7 @@
  *   read          wait for a byte on stdin
  *   usage         print minor and major faults of itself and of its children that ended, as getrusage counts them
  *   touch=N       write to N new pages
+ *   again=N       write to N new pages, then twice to all of them again
  *   threads=K,N   the same in K threads, which end
  *   populate=N    N pages by MAP_POPULATE       mlock=N   N pages by mlock
  *   map=FILE      read every page of a file through a mapping
@@ -40,6 +41,17 @@ static void *touch(void *pages)
 		((volatile char *)at)[i] = 1;
 	munmap(at, bytes);
 	return NULL;
+}
+
+static void again(size_t bytes)
+{
+	char *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	madvise(at, bytes, MADV_NOHUGEPAGE);
+	for (int round = 0; round < 3; round++)
+		for (size_t i = 0; i < bytes; i += 4096)
+			((volatile char *)at)[i] = (char)(i / 4096 + 1);
+	munmap(at, bytes);
 }
 
 static void threads(const char *text)
@@ -132,6 +144,8 @@ int main(int argc, char **argv)
 			usage();
 		else if (strncmp(word, "touch=", 6) == 0)
 			touch((void *)(bytes / 4096));
+		else if (strncmp(word, "again=", 6) == 0)
+			again(bytes);
 		else if (strncmp(word, "threads=", 8) == 0)
 			threads(value);
 		else if (strncmp(word, "populate=", 9) == 0)
