@@ -13,6 +13,7 @@
 #include "convert/os_text.h"
 #include "convert/timeline.h"
 #include "trace/session.h"
+#include "trace/stacks.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -52,14 +53,26 @@ static const struct text_kind mutex_kind = { mutex_inputs, "no recording of lock
 
 #define TEXT_ROWS 30 /* of the long tables */
 
-static const struct option_spec text_options[] = {
-	{ "input", 'i', OPT_TEXT, "FILE|DIR", NULL,
-	  "recorded file or dump directory, - for standard input; may be repeated" },
-	{ "output", 'o', OPT_TEXT, "FILE", NULL,
-	  "file to write, - for standard output; default: tables on the terminal" },
-	{ "format", 'f', OPT_WORD, "text|chrome|perfetto", NULL,
-	  "text (tables), chrome (JSON) or perfetto (protobuf); default: by the suffix of --output, else text" },
-	{ "run", 'r', OPT_TEXT, "ID", NULL, "which run of the directory; default: the newest" },
+#define TEXT_OPTIONS                                                                                                      \
+	{ "input",    'i',  OPT_TEXT,                                                                                     \
+	  "FILE|DIR", NULL, "recorded file or dump directory, - for standard input; may be repeated" },                   \
+		{ "output", 'o',  OPT_TEXT,                                                                               \
+		  "FILE",   NULL, "file to write, - for standard output; default: tables on the terminal" },              \
+		{ "format",                                                                                               \
+		  'f',                                                                                                    \
+		  OPT_WORD,                                                                                               \
+		  "text|chrome|perfetto",                                                                                 \
+		  NULL,                                                                                                   \
+		  "text (tables), chrome (JSON) or perfetto (protobuf); default: by the suffix of --output, else text" }, \
+	{                                                                                                                 \
+		"run", 'r', OPT_TEXT, "ID", NULL, "which run of the directory; default: the newest"                       \
+	}
+
+static const struct option_spec text_options[] = { TEXT_OPTIONS, { .kind = OPT_END } };
+static const struct option_spec mutex_options[] = {
+	TEXT_OPTIONS,
+	{ "symbols", 's', OPT_TEXT, "DIR", NULL,
+	  "where to look for object and debug files that name the frames of stacks; may be repeated" },
 	{ .kind = OPT_END },
 };
 
@@ -209,10 +222,38 @@ static int write_text(const struct options *opts, const struct text_kind *kind, 
 	return records ? CMD_OK : cmd_nothing("the files hold no records");
 }
 
+/** struct names - what gives recorded stacks their names */
+struct names {
+	const char *dirs[OPTIONS_MAX_SET];
+	size_t count;
+	struct symbols *symbols;
+	struct stacks *stacks;
+};
+
+static void names_init(struct names *names, const struct options *opts, struct ev_session *session)
+{
+	const char *dir;
+
+	while ((dir = options_nth(opts, "symbols", names->count)) != NULL)
+		names->dirs[names->count++] = dir;
+	names->symbols = symbols_new(names->dirs, names->count);
+	names->stacks = stacks_new(session, names->symbols);
+	ev_session_set_stacks(session, names->stacks);
+}
+
+static void names_fini(struct names *names)
+{
+	if (names->stacks)
+		stacks_report(names->stacks, note, NULL);
+	stacks_free(names->stacks);
+	symbols_free(names->symbols);
+}
+
 /* @kind: one that has tables, NULL = none; @text: they are wanted */
 static int convert(const struct options *opts, const char *const *formats, const struct text_kind *kind, bool text)
 {
 	struct convert_files files = { 0 };
+	struct names names = { .count = 0 };
 	int status;
 
 	if (!text && !options_text(opts, "output"))
@@ -221,9 +262,12 @@ static int convert(const struct options *opts, const char *const *formats, const
 			      kind	   ? kind->what
 			      : formats[1] ? "no timeline and no marker CSV"
 					   : "no marker CSV");
+	if (status == CMD_OK && kind == &mutex_kind)
+		names_init(&names, opts, files.session);
 	if (status == CMD_OK)
 		status = text ? write_text(opts, kind, files.session, files.merge)
 			      : write_out(opts, files.session, files.merge, dir_run(files.set));
+	names_fini(&names);
 	convert_close(&files);
 	return status;
 }
@@ -314,7 +358,7 @@ const struct command cmd_convert_mutex = {
 		"Else a trace with a track of waits for each thread.\n",
 	.examples = "  systrace convert mutex --input /home/sysTrace\n"
 		    "  systrace convert mutex --input Mutex_1234_rank_0.json --output locks.json\n",
-	.options = text_options,
+	.options = mutex_options,
 	.max_words = SIZE_MAX,
 	.run = run_mutex,
 };

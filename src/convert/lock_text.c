@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define CALLER_FRAMES 4 /* of a stack that are shown in tables */
 #define TOP 8 /* owners and callers of a lock that are kept apart */
 
 /** struct top - who or what took part in the waits of a lock */
@@ -45,6 +46,7 @@ struct name {
 };
 
 struct locks_sum {
+	struct ev_session *session;
 	struct table functions, locks;
 	struct name *names;
 	uint32_t names_count, names_room;
@@ -130,6 +132,19 @@ static uint32_t arg_name(const struct event *ev, uint32_t key)
 	return arg && arg->type == EV_ARG_NAME ? arg->name : 0;
 }
 
+/* Where a lock was waited for: by the stack where there is one, else the address behind the call. */
+static uint32_t caller_of(struct locks_sum *l, const struct event *ev)
+{
+	const uint32_t *frames;
+	size_t count = ev_stack_frames(l->session, ev->stack, &frames), i, used = 0;
+	char text[1024] = "";
+
+	for (i = 0; i < count && i < CALLER_FRAMES && used < sizeof(text) - 8; i++)
+		used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s", i ? " < " : "",
+					 ev_text(l->session, frames[i]));
+	return count ? ev_namez(l->session, text) : arg_name(ev, l->key_caller);
+}
+
 static int count_wait(struct sum *row, const struct event *ev, uint64_t failures)
 {
 	row->failures += failures;
@@ -158,7 +173,7 @@ static int take_wait(struct locks_sum *l, const struct event *ev)
 	if (!lock->call)
 		lock->call = ev->name;
 	count_top(lock->owners, arg_u64(ev, l->key_owner), ev->dur_ns);
-	count_top(lock->callers, arg_name(ev, l->key_caller), ev->dur_ns);
+	count_top(lock->callers, caller_of(l, ev), ev->dur_ns);
 	return count_wait(lock, ev, failures);
 }
 
@@ -376,6 +391,7 @@ int64_t lock_text_write(struct ev_session *session, struct merge *merge, FILE *o
 			struct st_err *err)
 {
 	struct locks_sum l = {
+		.session = session,
 		.key_lock = ev_namez(session, LOCK_KEY_LOCK),
 		.key_caller = ev_namez(session, LOCK_KEY_CALLER),
 		.key_owner = ev_namez(session, LOCK_KEY_OWNER),

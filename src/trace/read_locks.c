@@ -7,6 +7,7 @@
 #include "trace/locks.h"
 #include "trace/readers.h"
 #include "trace/session.h"
+#include "trace/stacks.h"
 #include "trace/timeline.h"
 
 #include <ctype.h>
@@ -74,6 +75,7 @@ enum key {
 	KEY_COUNT, /* args from here on */
 	KEY_RANK,
 	KEY_STEP,
+	KEY_STACK,
 	KEY_CUT,
 	KEY_ARG /* goes into the event as it is */
 };
@@ -82,7 +84,7 @@ enum key {
 struct raw {
 	char phase;
 	struct msg_text name, cat, arg_name;
-	uint64_t pid, tid, ts_ns, dur_ns, count, rank, step;
+	uint64_t pid, tid, ts_ns, dur_ns, count, rank, step, stack;
 	bool has_rank, cut_begin, cut_end;
 	uint8_t nargs;
 	struct ev_arg args[EV_MAX_ARGS];
@@ -224,6 +226,7 @@ static void take_slice(struct locks *l)
 	if (!ev)
 		return;
 	event_base(l, ev, gil ? EV_GIL : EV_LOCK);
+	ev->stack = l->raw.stack <= UINT32_MAX ? (uint32_t)l->raw.stack : 0; /* the file's id until it is delivered */
 	ev->dur_ns = l->raw.dur_ns;
 	ev->name = text_id(l, l->raw.name);
 	ev->nargs = l->raw.nargs;
@@ -381,6 +384,9 @@ static void take_number(struct locks *l, const char *text, size_t len)
 	case KEY_STEP:
 		l->raw.step = value;
 		break;
+	case KEY_STACK:
+		l->raw.stack = value;
+		break;
 	case KEY_ARG:
 		arg = add_arg(l, EV_ARG_U64);
 		if (arg)
@@ -506,7 +512,7 @@ static enum key key_of(const struct locks *l, const char *key, size_t len)
 		enum key key;
 	} rows[] = { { "ph", KEY_PH },	   { "name", KEY_NAME }, { "cat", KEY_CAT }, { "pid", KEY_PID },
 		     { "tid", KEY_TID },   { "ts", KEY_TS },	 { "dur", KEY_DUR }, { "count", KEY_COUNT },
-		     { "rank", KEY_RANK }, { "step", KEY_STEP }, { "cut", KEY_CUT } };
+		     { "rank", KEY_RANK }, { "step", KEY_STEP }, { "cut", KEY_CUT }, { "stack", KEY_STACK } };
 	bool args = inside(l) == IN_ARGS;
 	size_t i;
 
@@ -696,6 +702,27 @@ static int parse_piece(struct locks *l, struct st_err *err)
 	return 0;
 }
 
+/* The process that wrote the stacks file: a forked child's ids are those of the rank that forked it. */
+static uint32_t stacks_owner(const struct locks *l, uint64_t pid)
+{
+	const struct whose *whose = whose_of(l, pid);
+	size_t i;
+
+	if (whose && !whose->worker)
+		return (uint32_t)pid;
+	for (i = 0; whose && i < l->whose_count; i++)
+		if (!l->whose[i].worker && l->whose[i].rank == whose->rank)
+			return l->whose[i].pid;
+	return l->base.origin.pid;
+}
+
+static uint32_t stack_of(const struct locks *l, const struct event *ev)
+{
+	struct stacks *stacks = ev->stack ? ev_session_stacks(l->base.session) : NULL;
+
+	return stacks ? stacks_find(stacks, l->base.path, stacks_owner(l, (uint64_t)ev->track.pid), ev->stack) : 0;
+}
+
 static int locks_next(struct ev_reader *reader, struct event *ev, struct st_err *err)
 {
 	struct locks *l = (struct locks *)reader;
@@ -710,6 +737,7 @@ static int locks_next(struct ev_reader *reader, struct event *ev, struct st_err 
 		reader_progress(reader, &l->input);
 	}
 	*ev = l->queue[l->queue_at++];
+	ev->stack = stack_of(l, ev);
 	reader->stats.events++;
 	return 1;
 }

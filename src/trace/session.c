@@ -38,6 +38,7 @@ struct ev_session {
 	size_t left;
 	char **sources;
 	size_t sources_count;
+	struct stacks *stacks_of_files;
 };
 
 /* Memory of the session, aligned for uint32_t. */
@@ -243,4 +244,14 @@ uint16_t ev_source_add(struct ev_session *session, const char *path)
 const char *ev_source_path(const struct ev_session *session, uint16_t source)
 {
 	return source < session->sources_count ? session->sources[source] : "";
+}
+
+void ev_session_set_stacks(struct ev_session *session, struct stacks *stacks)
+{
+	session->stacks_of_files = stacks;
+}
+
+struct stacks *ev_session_stacks(const struct ev_session *session)
+{
+	return session->stacks_of_files;
 }

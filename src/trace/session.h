@@ -23,4 +23,10 @@ uint32_t ev_name_count(const struct ev_session *session);
 /** ev_namez - ev_name() of a terminated text; NULL is the empty text, id 0 */
 uint32_t ev_namez(struct ev_session *session, const char *text);
 
+struct stacks;
+
+/** ev_session_set_stacks - who turns stack ids of recorded files into stacks (trace/stacks.h); NULL = events have none */
+void ev_session_set_stacks(struct ev_session *session, struct stacks *stacks);
+struct stacks *ev_session_stacks(const struct ev_session *session);
+
 #endif

@@ -134,6 +134,30 @@ def test_native():
     h.check("Build ID: %s" % module["build_id"] in notes, "build id of the program: %s" % module)
 
 
+def test_convert():
+    host = Host()
+    host.ask("enable", stack="1")
+    host.do("fork")
+    host.ask("disable")
+    host.quit()
+    text = h.run([h.SYSTRACE, "convert", "mutex", "--input", host.tmp]).ok().out
+    h.check("called from wait_here@" in text and " < by_one@" in text, text)
+    chrome = os.path.join(host.tmp, "out.json")
+    h.run([h.SYSTRACE, "convert", "mutex", "--input", host.tmp, "--output", chrome]).ok()
+    slices = [e for e in json.loads(h.read_file(chrome))["traceEvents"] if e.get("name") == "sem_timedwait" and e["ph"] != "i"]
+    h.check(slices and all("by_two@" in json.dumps(e) or "other@" in json.dumps(e) for e in slices), "stacks of %s" % slices[:2])
+    h.check_equal(len({(e["pid"], e["tid"]) for e in slices}), 2, "the child's waits too")
+    # elsewhere, without the program: addresses by the debug file of that build alone
+    gone = os.path.join(host.tmp, "gone")
+    tree = os.path.join(host.tmp, "tree")
+    os.mkdir(tree)
+    os.rename(host.program, os.path.join(tree, "program"))
+    got = h.run([h.SYSTRACE, "convert", "mutex", "--input", host.tmp]).ok()
+    h.check("program+0x" in got.out and "--symbols" in got.err, "%r" % got)
+    got = h.run([h.SYSTRACE, "convert", "mutex", "--input", host.tmp, "--symbols", gone, "--symbols", tree]).ok()
+    h.check("called from wait_here@" in got.out and "--symbols" not in got.err, "%r" % got)
+
+
 def test_without():
     host = Host()
     host.ask("enable")
@@ -204,4 +228,4 @@ def test_python():
 
 
 if __name__ == "__main__":
-    h.main(test_native, test_without, test_child, test_killed, test_python)
+    h.main(test_native, test_convert, test_without, test_child, test_killed, test_python)
