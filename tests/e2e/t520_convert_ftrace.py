@@ -64,10 +64,10 @@ def tool(name):
 
 def recorded(name, *options, rounds=10):
     """A recording with the load in it, made once; skipped where this kernel cannot record."""
-    seconds = 3 if FULL else 0.5
+    seconds = 1 if FULL else 0.5
     if os.path.exists(path(name)):
         return path(name)
-    load = start([sys.executable, "-c", LOAD, str(seconds + 0.5), str(200 if FULL else rounds)])
+    load = start([sys.executable, "-c", LOAD, str(seconds + 0.5), str(rounds)])
     result = run([SYSTRACE, "record", "--backend=native", "--sched", "--irq", "--futex", "--record_time=%s" % seconds,
                   "--output=" + path(name), *options], cwd=DIR, timeout=120)
     finish(load)
