@@ -56,8 +56,8 @@ def judge(options, corpus, results):
     table = os.path.join(results, "score.json")
     text = subprocess.run([options.python, options.generator, "score", "--corpus", corpus, "--results", results, "--json", table],
                           stdout=subprocess.PIPE, text=True, check=False).stdout
-    wrong = [line for line in text.splitlines() if "WRONG" in line]
-    return text.splitlines()[-12:], wrong
+    with open(table, encoding="utf-8") as f:
+        return json.load(f), [line for line in text.splitlines() if "WRONG" in line]
 
 
 def suite_base(options, seed, corpus):
@@ -80,20 +80,44 @@ def suite_adverse(options, seed, corpus):
             generate(options, *args)
 
 
-def scores(options, name, suite):
+ROWS = (("FailSlow F1", lambda r: r["failslow"]["f1"], (0.99, 0.97)),
+        ("slow rank found, F1", lambda r: r["slow_rank_detection"]["f1"], (0.995, 0.98)),
+        ("exact rank set and kind", lambda r: r["exact_and_kind"], (0.98, 0.94)),
+        ("rank-level precision", lambda r: r["rank_level"]["precision"], (0.99, 0.97)),
+        ("healthy scenarios that accuse somebody", lambda r: r["slow_rank_detection"]["fp"], (0, 0)),
+        ("hangs found", lambda r: r["hang_recall"], (1, 1)),
+        ("FailSlow delay, median", lambda r: r["delay_steps"]["p50"], (2, 2)),
+        ("FailSlow delay, p90", lambda r: r["delay_steps"]["p90"], (3, 4)))
+
+
+def print_table(scored, column):
+    """Mean over the seeds, and the worst of them."""
+    print("%-40s %8s %8s %8s" % ("", "goal", "mean", "worst"))
+    for name, value_of, goals in ROWS:
+        values = [value_of(r) for r in scored if value_of(r) is not None]
+        if values:
+            less = goals[column] in (0, 2, 3, 4)
+            print("%-40s %8s %8.3f %8.3f" % (name, goals[column], sum(values) / len(values), max(values) if less else min(values)))
+
+
+def scores(options, name, suite, column):
     print("== %s" % name)
+    scored = []
     for seed in options.drawn:
         corpus, results = tempfile.mkdtemp(dir=options.scratch), tempfile.mkdtemp(dir=options.scratch)
         try:
             suite(options, seed, corpus)
-            tail, wrong = judge(options, corpus, results)
-            print("seed %d:\n  %s" % (seed, "\n  ".join(tail)))
+            result, wrong = judge(options, corpus, results)
+            scored.append(result)
+            print("seed %d: %d scenarios, exact rank set and kind %.3f, %d wrong" % (seed, result["scenarios"], result["exact_and_kind"],
+                                                                                 len(wrong)))
             for line in wrong:
                 print("  " + line)
         finally:
             shutil.rmtree(corpus)
             shutil.rmtree(results)
         sys.stdout.flush()
+    print_table(scored, column)
 
 
 def rows_of(directory):
@@ -175,8 +199,8 @@ def main():
     first = options.seed if options.seed is not None else random.SystemRandom().randrange(1000, 10**6)
     options.drawn = [first + n for n in range(options.seeds)]
     print("seeds %s" % " ".join(map(str, options.drawn)))
-    parts = {"base": lambda: scores(options, "base suite", suite_base),
-             "adverse": lambda: scores(options, "adverse suite", suite_adverse),
+    parts = {"base": lambda: scores(options, "base suite", suite_base, 0),
+             "adverse": lambda: scores(options, "adverse suite", suite_adverse, 1),
              "speed": lambda: speed(options), "scale": lambda: scale(options)}
     for part in options.parts.split(","):
         parts[part]()
