@@ -243,9 +243,10 @@ static int feed_ranks(struct feeding *f, bool with_timeline)
 int localize_feed(struct localize *loc, const struct records *records, const struct localize_also *also)
 {
 	static const struct localize_also nothing;
+	struct records plain = *records;
 	struct feeding f = {
 		.also = also ? also : &nothing,
-		.records = records,
+		.records = &plain,
 		.loc = loc,
 		.key_group = ev_name(records->session, "group", 5),
 		.key_count = ev_name(records->session, "count", 5),
@@ -254,6 +255,7 @@ int localize_feed(struct localize *loc, const struct records *records, const str
 	struct job_timeline *job;
 	int ret;
 
+	plain.cache = NULL; /* all ranks at once are too many to be kept */
 	localize_world(loc, records->world_size);
 	job = job_timeline_read(records);
 	if (job)

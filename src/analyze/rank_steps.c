@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /** struct span - a stage or sum that waits for its step */
 struct span {
@@ -33,6 +34,7 @@ struct reading {
 	size_t spans_count;
 	struct pending_sum *sums;
 	size_t sums_count;
+	uint64_t bytes; /* read from files */
 	uint32_t key_kind, key_stage_id, key_group, key_total, key_elements, key_calls, key_count;
 };
 
@@ -94,17 +96,31 @@ static void note_line(void *arg, const char *text)
 	records_note(arg, "%s", text);
 }
 
-static int read_file(struct reading *r, const struct records *records, const char *path)
+/** struct cached_file - how far a file was read */
+struct cached_file {
+	dev_t dev;
+	ino_t ino;
+	off_t size;
+	struct timespec mtime;
+	uint64_t offset; /* 0 = must be read from its begin */
+	struct ev_origin origin;
+};
+
+/* @at: where to go on and where that was noted; NULL = all of the file is read, and nothing is noted */
+static int read_file(struct reading *r, const struct records *records, const char *path, struct cached_file *at)
 {
 	struct st_err err = { 0 };
 	struct ev_reader *reader = ev_open(records->session, path, &err);
 	struct event ev;
+	uint64_t from = 0;
 	int ret = 0, more;
 
 	if (!reader) {
 		records_note(records, "%s", err.text);
 		return 0;
 	}
+	if (at && at->offset && reader->ops->resume && reader->ops->resume(reader, at->offset, &at->origin) == 0)
+		from = at->offset;
 	while (!ret && (more = ev_next(reader, &ev, &err)) != 0) {
 		if (more < 0) {
 			records_note(records, "%s", err.text);
@@ -114,6 +130,11 @@ static int read_file(struct reading *r, const struct records *records, const cha
 	}
 	if (reader->ops->report)
 		reader->ops->report(reader, note_line, (void *)records);
+	r->bytes += reader->stats.bytes - from;
+	if (at) {
+		at->offset = reader->ops->resume ? reader->stats.resume_bytes : 0;
+		at->origin = reader->origin;
+	}
 	ev_close(reader);
 	return ret;
 }
@@ -406,6 +427,185 @@ int rank_steps_align(struct rank_steps *steps, const struct rank_steps *referenc
 	return 0;
 }
 
+/* ---- steps read before ---------------------------------------------------------------------------------------------- */
+
+/** struct cached_rank - what the files of a rank held, before stages and sums were given to steps */
+struct cached_rank {
+	int32_t rank;
+	struct rank_steps raw;
+	struct span *spans;
+	size_t spans_count;
+	struct pending_sum *sums;
+	size_t sums_count;
+	struct cached_file *files;
+	size_t files_count;
+};
+
+struct steps_cache {
+	struct cached_rank **ranks;
+	size_t count;
+	uint64_t bytes;
+};
+
+struct steps_cache *steps_cache_new(void)
+{
+	return calloc(1, sizeof(struct steps_cache));
+}
+
+static void forget(struct cached_rank *c)
+{
+	rank_steps_fini(&c->raw);
+	free(c->spans);
+	free(c->sums);
+	free(c->files);
+	*c = (struct cached_rank){ .rank = c->rank };
+}
+
+void steps_cache_free(struct steps_cache *cache)
+{
+	size_t i;
+
+	if (!cache)
+		return;
+	for (i = 0; i < cache->count; i++) {
+		forget(cache->ranks[i]);
+		free(cache->ranks[i]);
+	}
+	free(cache->ranks);
+	free(cache);
+}
+
+uint64_t steps_cache_bytes(struct steps_cache *cache)
+{
+	uint64_t bytes = cache->bytes;
+
+	cache->bytes = 0;
+	return bytes;
+}
+
+static struct cached_rank *cached_rank(struct steps_cache *cache, int32_t rank)
+{
+	struct cached_rank *c;
+	size_t i;
+
+	for (i = 0; i < cache->count; i++)
+		if (cache->ranks[i]->rank == rank)
+			return cache->ranks[i];
+	c = calloc(1, sizeof(*c));
+	if (!c)
+		return NULL;
+	c->rank = rank;
+	if (APPEND(cache->ranks, cache->count, c) < 0) {
+		free(c);
+		return NULL;
+	}
+	return c;
+}
+
+static struct cached_file *cached_file(struct cached_rank *c, const struct stat *st)
+{
+	size_t i;
+
+	for (i = 0; i < c->files_count; i++)
+		if (c->files[i].dev == st->st_dev && c->files[i].ino == st->st_ino)
+			return &c->files[i];
+	return NULL;
+}
+
+static bool is_same(const struct cached_file *f, const struct stat *st)
+{
+	return f->size == st->st_size && f->mtime.tv_sec == st->st_mtim.tv_sec &&
+	       f->mtime.tv_nsec == st->st_mtim.tv_nsec;
+}
+
+/* Can what was read be kept: are all of its files still there, and unchanged or only longer where that can be read on? */
+static bool is_good(struct cached_rank *c, const struct record_file *files, size_t count)
+{
+	size_t i, present = 0;
+
+	for (i = 0; i < count; i++) {
+		struct cached_file *f;
+		struct stat st;
+
+		if (!(files[i].format & RECORD_TIMELINE) || stat(files[i].path, &st) < 0)
+			continue;
+		f = cached_file(c, &st);
+		if (f && !is_same(f, &st) && (!f->offset || (uint64_t)st.st_size < f->offset))
+			return false;
+		present += f != NULL;
+	}
+	return present == c->files_count;
+}
+
+static int read_on(struct cached_rank *c, struct reading *r, const struct records *records, const char *path)
+{
+	struct cached_file *f;
+	struct stat st;
+	int ret;
+
+	if (stat(path, &st) < 0)
+		return 0;
+	f = cached_file(c, &st);
+	if (f && is_same(f, &st))
+		return 0;
+	if (!f) {
+		ret = APPEND(c->files, c->files_count, ((struct cached_file){ .dev = st.st_dev, .ino = st.st_ino }));
+		if (ret < 0)
+			return ret;
+		f = &c->files[c->files_count - 1];
+	}
+	f->size = st.st_size;
+	f->mtime = st.st_mtim;
+	return read_file(r, records, path, f);
+}
+
+static void *copy_of(const void *array, size_t count, size_t size)
+{
+	void *copy = malloc(count * size + 1);
+
+	if (copy && count)
+		memcpy(copy, array, count * size);
+	return copy;
+}
+
+/* What is new joins what was read before; @r then holds copies of all */
+static int read_cached(struct reading *r, const struct records *records, const struct record_file *files, size_t count)
+{
+	struct cached_rank *c = cached_rank(records->cache, files[0].rank);
+	struct rank_steps *out = r->out;
+	size_t i;
+	int ret = 0;
+
+	if (!c)
+		return -ENOMEM;
+	if (!is_good(c, files, count))
+		forget(c);
+	*out = c->raw;
+	r->spans = c->spans;
+	r->spans_count = c->spans_count;
+	r->sums = c->sums;
+	r->sums_count = c->sums_count;
+	for (i = 0; i < count && !ret; i++)
+		if (files[i].format & RECORD_TIMELINE)
+			ret = read_on(c, r, records, files[i].path);
+	records->cache->bytes += r->bytes;
+	c->raw = *out;
+	c->spans = r->spans;
+	c->spans_count = r->spans_count;
+	c->sums = r->sums;
+	c->sums_count = r->sums_count;
+	out->steps = copy_of(c->raw.steps, out->count, sizeof(*out->steps));
+	r->spans = copy_of(c->spans, r->spans_count, sizeof(*r->spans));
+	r->sums = copy_of(c->sums, r->sums_count, sizeof(*r->sums));
+	if (!out->steps || !r->spans || !r->sums)
+		ret = -ENOMEM;
+	if (!out->count) { /* steps may still be found, and then grow from nothing */
+		free(out->steps);
+		out->steps = NULL;
+	}
+	return ret;
+}
+
 int rank_steps_read(struct rank_steps *out, const struct records *records, const struct record_file *files,
 		    size_t count)
 {
@@ -424,9 +624,11 @@ int rank_steps_read(struct rank_steps *out, const struct records *records, const
 	int ret = 0;
 
 	*out = (struct rank_steps){ 0 };
-	for (i = 0; i < count && !ret; i++)
+	if (records->cache && count)
+		ret = read_cached(&r, records, files, count);
+	for (i = 0; i < count && !ret && !records->cache; i++)
 		if (files[i].format & RECORD_TIMELINE)
-			ret = read_file(&r, records, files[i].path);
+			ret = read_file(&r, records, files[i].path, NULL);
 	if (!ret)
 		ret = finish(&r);
 	if (!ret && !out->count)

@@ -39,6 +39,18 @@ struct rank_steps {
 	bool from_markers; /* there was no timeline: numbers count from 0 until rank_steps_align() */
 };
 
+/*
+ * Steps read before, for those who look at growing files again and again: of protobuf timelines only what was appended is
+ * read, files that did not change are not read at all, any other change has the rank read anew. One session for all passes.
+ */
+struct steps_cache;
+
+struct steps_cache *steps_cache_new(void);
+void steps_cache_free(struct steps_cache *cache);
+
+/** steps_cache_bytes - bytes of timelines read since it was asked last */
+uint64_t steps_cache_bytes(struct steps_cache *cache);
+
 /**
  * rank_steps_read - read all timelines of a rank, and its markers where those hold no steps
  * @files: the rank's files, @count of them, as records_find() left them

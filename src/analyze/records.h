@@ -41,6 +41,7 @@ struct records {
 	size_t other_runs; /* files of other runs, left out */
 	int64_t capture_end_ns; /* wall clock, from meta.json of a capture, 0 = unknown */
 	uint32_t world_size; /* 0 = unknown */
+	struct steps_cache *cache; /* steps read before, NULL = none: rank_steps.h */
 	void (*note)(void *arg, const char *text); /* remarks for people; may be NULL */
 	void *note_arg;
 };

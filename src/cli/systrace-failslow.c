@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * The service `systrace-failslow`: watches the steps of a job, and when they become slow or stop, finds the rank. One
- * verdict at once, then one result file per change. A pass reads what is there; the time until the next one is at least a
+ * verdict at once, then one result file per change. A pass reads what was added since the last one; the time until the next one is at least a
  * hundred times the CPU time that it took, so that the service stays below one per cent of a core however much there is to read.
  */
 #include "analyze/diagnose.h"
 #include "analyze/job_life.h"
+#include "analyze/rank_steps.h"
 #include "analyze/result.h"
 #include "cli/become.h"
 #include "cli/command.h"
@@ -60,6 +61,8 @@ struct service {
 	struct model_config config;
 	struct metric_config metrics;
 	struct service_state state;
+	struct ev_session *session; /* of all passes, since the cache holds its names */
+	struct steps_cache *cache;
 	bool judged; /* some pass came to a verdict */
 	enum failslow_type type; /* last one written */
 	uint32_t onset;
@@ -360,7 +363,7 @@ static double cpu_seconds(void)
 static int pass(struct service *s)
 {
 	struct model_config config = s->config;
-	struct records records = { .session = ev_session_new(), .note = quiet, .note_arg = s };
+	struct records records = { .session = s->session, .cache = s->cache, .note = quiet, .note_arg = s };
 	struct diagnosis d = { .config = &config, .metrics = &s->metrics, .records = &records };
 	const char *input = input_of(s);
 	struct st_err err = { 0 };
@@ -370,7 +373,7 @@ static int pass(struct service *s)
 
 	/* the service searches where FailSlow found something, unless the file says otherwise */
 	config.with_fail_slow = config.with_fail_slow < 0 ? 1 : config.with_fail_slow;
-	if (!input || !records.session) {
+	if (!input || !records.session || !records.cache) {
 		service_log("error", "pass", "reason=\"%s\"", input ? "out of memory" : "no input: give --input DIR");
 		goto out;
 	}
@@ -394,13 +397,14 @@ out:
 	become_root();
 	diagnosis_fini(&d);
 	records_fini(&records);
-	ev_session_free(records.session);
 	cpu = cpu_seconds() - cpu;
 	s->state.passes++;
 	s->state.cpu_s += cpu;
 	s->state.last_pass_unix = time(NULL);
-	service_log(ret < 0 ? "warn" : "info", "pass", "number=%" PRIu64 " verdict=%s steps=%" PRIu64 " cpu_ms=%.1f",
-		    s->state.passes, s->state.verdict[0] ? s->state.verdict : "waiting", s->state.steps, cpu * 1e3);
+	service_log(ret < 0 ? "warn" : "info", "pass",
+		    "number=%" PRIu64 " verdict=%s steps=%" PRIu64 " read_bytes=%" PRIu64 " cpu_ms=%.1f",
+		    s->state.passes, s->state.verdict[0] ? s->state.verdict : "waiting", s->state.steps,
+		    s->cache ? steps_cache_bytes(s->cache) : 0, cpu * 1e3);
 	return ret;
 }
 
@@ -494,11 +498,13 @@ static int run(const struct options *opts)
 
 	if (options_given(opts, "status"))
 		return service_show(opts->json) ? CMD_OK : CMD_NOTHING;
-	s = (struct service){ .opts = opts };
+	s = (struct service){ .opts = opts, .session = ev_session_new(), .cache = steps_cache_new() };
 	if (load_config(&s) < 0)
 		status = CMD_ERROR;
 	else
 		status = options_given(opts, "once") ? once(&s) : watch(&s);
+	steps_cache_free(s.cache);
+	ev_session_free(s.session);
 	model_config_fini(&s.config);
 	return status;
 }

@@ -154,6 +154,7 @@ struct ev_reader_stats {
 	uint64_t bytes; /* of the file, after decompression */
 	uint64_t total_bytes; /* on disk; 0 = unknown (pipe) */
 	uint64_t consumed_bytes; /* on disk, for progress */
+	uint64_t resume_bytes; /* behind the last whole record, for ops->resume */
 	uint64_t lost; /* records that the source says it dropped */
 	uint64_t skipped; /* records or lines not understood; each kind is in the reader's report */
 	bool torn; /* the tail was cut: good part delivered */
@@ -167,6 +168,11 @@ struct ev_reader_ops {
 	void (*close)(struct ev_reader *reader);
 	/* one line per thing that was skipped or repaired, for people; may be NULL */
 	void (*report)(const struct ev_reader *reader, void (*line)(void *arg, const char *text), void *arg);
+	/*
+	 * Go on behind the records that an earlier reader of this file had read, before the first next(). @offset, @origin:
+	 * its stats.resume_bytes and origin at its end. Return: 0 or -errno; NULL: a file that grows must be read again.
+	 */
+	int (*resume)(struct ev_reader *reader, uint64_t offset, const struct ev_origin *origin);
 };
 
 /** struct ev_reader - first member of each reader's own struct */

@@ -346,6 +346,19 @@ bool input_seekable(const struct input *input)
 	return input->total && !input->codec && strcmp(input->path, "-") != 0;
 }
 
+int input_seek(struct input *input, uint64_t offset)
+{
+	if (!input_seekable(input))
+		return -ESPIPE;
+	if (lseek(input->fd, (off_t)offset, SEEK_SET) < 0)
+		return -errno;
+	input->begin = input->len = 0;
+	input->at = input->buf;
+	input->offset = input->consumed = offset;
+	input->eof = false;
+	return 0;
+}
+
 static int write_all(int fd, const unsigned char *at, size_t bytes)
 {
 	while (bytes) {

@@ -67,6 +67,9 @@ static inline int input_more(struct input *input, struct st_err *err)
 /** input_seekable - is the content the file itself, on disk and unpacked, so that it can be read at any place by its path? */
 bool input_seekable(const struct input *input);
 
+/** input_seek - go on at a place of a seekable input. Return: 0 or -errno. */
+int input_seek(struct input *input, uint64_t offset);
+
 /**
  * input_spool - all of the content into a nameless file in $TMPDIR (or /var/tmp), to be read at any place
  *

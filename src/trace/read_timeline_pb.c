@@ -175,8 +175,19 @@ static int pb_timeline_next(struct ev_reader *reader, struct event *ev, struct s
 			ret = 0;
 		}
 		reader_progress(reader, &tl->input);
+		reader->stats.resume_bytes = tl->input.offset;
 		return ret;
 	}
+}
+
+static int pb_timeline_resume(struct ev_reader *reader, uint64_t offset, const struct ev_origin *origin)
+{
+	struct pb_timeline *tl = (struct pb_timeline *)reader;
+	int ret = input_seek(&tl->input, offset);
+
+	if (!ret)
+		reader->origin = *origin;
+	return ret;
 }
 
 static void pb_timeline_close(struct ev_reader *reader)
@@ -246,6 +257,7 @@ static const struct ev_reader_ops pb_timeline_ops = {
 	.next = pb_timeline_next,
 	.close = pb_timeline_close,
 	.report = pb_timeline_report,
+	.resume = pb_timeline_resume,
 };
 
 static const struct ev_reader_ops pb_io_ops = {

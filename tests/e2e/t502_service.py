@@ -98,6 +98,56 @@ def test_watches_growth():
     h.check_equal(service.status()[0], 3, "status of a stopped service")
 
 
+def varint(value):
+    out = b""
+    while value > 127:
+        out += bytes([value & 127 | 128])
+        value >>= 7
+    return out + bytes([value])
+
+
+def pb_steps(times, begin_ms):
+    """Timeline as protobuf: the rank, then a loader stage a step."""
+    out, pieces = begin_ms, [varint(2 << 3) + varint(0)]
+    for number, ms in enumerate(times):
+        stage = b""
+        for field, value in ((1, number), (3, out * 1000), (4, out * 1000 + 1000)):
+            stage += varint(field << 3) + varint(value)
+        stage += varint(2 << 3 | 2) + varint(10) + b"dataloader"
+        pieces.append(varint(1 << 3 | 2) + varint(len(stage)) + stage)
+        out += ms
+    return pieces
+
+
+def test_reads_only_what_was_added():
+    """A protobuf timeline that grows, cut in the middle of a record; a part of it is read once; replaced it is read anew."""
+    source, out = h.tmpdir(), h.tmpdir()
+    os.mkdir(source + "/timeline")
+    path = source + "/timeline/host--00000.timeline"
+    begin = int(time.time() * 1000) - 600000
+    pieces = pb_steps([1000 + n % 7 for n in range(300)] + [1500] * 40, begin)
+    whole = b"".join(pieces)
+    first = len(b"".join(pieces[:200])) + 5
+    h.write_file(path, whole[:first])
+    service = Service("--input", source, "--output", out, "--interval", "0.1")
+    service.wait_log("steps=198 ")
+    service.wait_log("steps=198 read_bytes=0")
+    with open(path, "ab") as f:
+        f.write(whole[first:])
+    service.wait_log("failSlow_")
+    passes = [line for line in h.read_file(service.log).splitlines() if "event=pass" in line and "steps=339 " in line]
+    read = int(passes[0].split("read_bytes=")[1].split()[0])
+    h.check_equal(read, len(whole) - len(b"".join(pieces[:200])), "bytes: what was added, and the record that was cut")
+    once = json.loads(h.run([h.SYSTRACE, "failslow", "--input", source, "--output", h.tmpdir(), "--json"]).ok().out)
+    got = json.loads(h.read_file(glob.glob(out + "/*failSlow_*")[0]))
+    same = ("anomaly_count_times", "onset_step", "steps", "slowdown")
+    h.check_equal([got[k] for k in same], [once[k] for k in same], "the same as reading all of it at once")
+    h.write_file(path + ".new", b"".join(pb_steps([1000 + n % 7 for n in range(100)], begin)))
+    os.rename(path + ".new", path)
+    service.wait_log("steps=99 ")
+    service.stop()
+
+
 def test_hang_and_hook():
     source, out, mark = h.tmpdir(), h.tmpdir(), h.tmpdir() + "/mark"
     os.mkdir(source + "/timeline")
@@ -165,4 +215,4 @@ def test_waits_for_data():
 
 if __name__ == "__main__":
     h.require(SERVICE)
-    h.main(test_once, test_watches_growth, test_hang_and_hook, test_hang_long_before_the_limit, test_reload, test_waits_for_data)
+    h.main(test_once, test_watches_growth, test_reads_only_what_was_added, test_hang_and_hook, test_hang_long_before_the_limit, test_reload, test_waits_for_data)
