@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum form { FORM_TEXT, FORM_COLLAPSED, FORM_SVG, FORM_CHROME, FORM_PERFETTO };
@@ -23,6 +24,8 @@ static const struct option_spec mem_options[] = {
 	  "default: by the suffix of --output (.svg; .json chrome; .pftrace perfetto; others collapsed), else text" },
 	{ "view", 'v', OPT_WORD, "inuse|allocated", "inuse",
 	  "which bytes svg and collapsed show: in use at the end, or all" },
+	{ "symbols", 's', OPT_TEXT, "DIR", NULL,
+	  "where object files or debug files of the job's libraries are, if not at their paths here; may be repeated" },
 	{ "top", 't', OPT_U64, "N", "20", "stacks in each table" },
 	{ "run", 'r', OPT_TEXT, "ID", NULL, "which run of the directory; default: the newest" },
 	{ .kind = OPT_END },
@@ -100,13 +103,54 @@ static int write_flames(const struct options *opts, const struct convert_files *
 	return CMD_OK;
 }
 
+/* What readers and stacks left out, repaired or did not find. */
+static void report_line(void *arg, const char *text)
+{
+	cmd_note("%s", text);
+}
+
+/** struct names - of stacks: by the stacks files beside the recordings, and symbol tables */
+struct names {
+	const char **dirs; /* --symbols */
+	struct symbols *symbols;
+	struct stacks *stacks;
+};
+
+static int names_open(struct names *names, const struct options *opts, struct ev_session *session)
+{
+	const char *dir;
+	size_t count = 0;
+
+	while (options_nth(opts, "symbols", count))
+		count++;
+	names->dirs = calloc(count + 1, sizeof(*names->dirs));
+	for (count = 0; names->dirs && (dir = options_nth(opts, "symbols", count)) != NULL; count++)
+		names->dirs[count] = dir;
+	names->symbols = names->dirs ? symbols_new(names->dirs, count) : NULL;
+	names->stacks = names->symbols ? stacks_new(session, names->symbols) : NULL;
+	return names->stacks ? 0 : -ENOMEM;
+}
+
+static void names_close(struct names *names)
+{
+	if (names->stacks)
+		stacks_report(names->stacks, report_line, NULL);
+	stacks_free(names->stacks);
+	symbols_free(names->symbols);
+	free(names->dirs);
+}
+
 static int write_sums(const struct options *opts, const struct convert_files *files, const char *output, enum form form)
 {
-	struct mem_sum *sum = mem_new(files->session);
+	struct names names = { 0 };
+	struct mem_sum *sum = NULL;
 	struct st_err err = { 0 };
-	int64_t events = sum ? mem_read(sum, files->merge, &err) : err_set(&err, -ENOMEM, "out of memory");
+	int64_t events;
 	int status;
 
+	if (names_open(&names, opts, files->session) == 0)
+		sum = mem_new(files->session, names.stacks);
+	events = sum ? mem_read(sum, files->merge, &err) : err_set(&err, -ENOMEM, "out of memory");
 	if (events < 0)
 		status = cmd_error("%s", err.text);
 	else if (!events)
@@ -116,6 +160,7 @@ static int write_sums(const struct options *opts, const struct convert_files *fi
 	else
 		status = write_flames(opts, files, sum, output, form == FORM_SVG);
 	mem_free(sum);
+	names_close(&names);
 	return status;
 }
 
@@ -143,12 +188,6 @@ static int write_timeline(const struct options *opts, const struct convert_files
 			strcmp(output, "-") ? output : "standard output", (double)sum.bytes / 1e6, format->help,
 			sum.processes, (double)(sum.last_ns - sum.first_ns) / 1e9, sum.values, sum.events);
 	return CMD_OK;
-}
-
-/* What readers left out or repaired. */
-static void report_line(void *arg, const char *text)
-{
-	cmd_note("%s", text);
 }
 
 static void report(const struct merge *merge)
@@ -191,7 +230,7 @@ const struct command cmd_convert_mem = {
 	.name = "mem",
 	.summary = "recorded memory: leaks, allocations, flame graphs, and what was in use over time",
 	.usage =
-		"--input FILE|DIR [--output FILE] [--format text|collapsed|svg|chrome|perfetto] [--view inuse|allocated] [--top N]",
+		"--input FILE|DIR [--output FILE] [--format text|collapsed|svg|chrome|perfetto] [--view inuse|allocated] [--top N] [--symbols DIR]",
 	.about =
 		"Without --output: tables of the stacks that hold memory at the end (leaks are first) and of those that allocated\n"
 		"most (--json: the same for scripts). With it: a flame graph (SVG: click zooms, / searches), collapsed stacks for\n"

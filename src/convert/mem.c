@@ -5,6 +5,7 @@
 #include "base/hash64.h"
 #include "convert/rows.h"
 #include "trace/mem.h"
+#include "trace/session.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -20,6 +21,7 @@ struct live {
 
 struct mem_sum {
 	struct ev_session *session;
+	struct stacks *stacks;
 	struct mem_site *sites;
 	uint32_t site_count, site_room;
 	struct mem_process *processes;
@@ -30,12 +32,14 @@ struct mem_sum {
 	uint32_t live_mask, live_count;
 };
 
-struct mem_sum *mem_new(struct ev_session *session)
+struct mem_sum *mem_new(struct ev_session *session, struct stacks *stacks)
 {
 	struct mem_sum *sum = calloc(1, sizeof(*sum));
 
-	if (sum)
+	if (sum) {
 		sum->session = session;
+		sum->stacks = stacks;
+	}
 	return sum;
 }
 
@@ -111,11 +115,24 @@ static int keys_grow(struct mem_sum *sum)
 	return 0;
 }
 
+/* By its id, with names; else as the record itself has it. */
+static uint32_t stack_of(struct mem_sum *sum, const struct event *ev)
+{
+	const char *path = ev_source_path(sum->session, ev->source);
+	uint32_t id = (uint32_t)ev->args[MEM_ARG_STACK].u64, pid, found = 0;
+
+	if (sum->stacks && id) {
+		mem_rank_of_name(path, &pid);
+		found = stacks_find(sum->stacks, path, pid ? pid : (uint32_t)ev->track.pid, id);
+	}
+	return found ? found : ev->stack;
+}
+
 /* Return: index, or -ENOMEM. */
 static int64_t site_of(struct mem_sum *sum, const struct event *ev, size_t process)
 {
 	const struct mem_site want = { .process = (uint32_t)process,
-				       .stack = ev->stack,
+				       .stack = stack_of(sum, ev),
 				       .kind = (uint8_t)ev->args[MEM_ARG_KIND].u64,
 				       .space = (uint8_t)ev->args[MEM_ARG_SPACE].u64 };
 	uint32_t at;

@@ -11,6 +11,7 @@
 
 #include "trace/event.h"
 #include "trace/merge.h"
+#include "trace/stacks.h"
 
 /** struct mem_use - blocks as recorded, and what they stand for */
 struct mem_use {
@@ -46,8 +47,13 @@ struct mem_process {
 
 struct mem_sum;
 
-/** mem_new/_free - NULL when out of memory */
-struct mem_sum *mem_new(struct ev_session *session);
+/**
+ * mem_new/_free
+ * @stacks: gives ids of stacks their names, NULL = none; else, and where it knows none, the frames in the records serve
+ *
+ * Return: NULL when out of memory.
+ */
+struct mem_sum *mem_new(struct ev_session *session, struct stacks *stacks);
 void mem_free(struct mem_sum *sum);
 
 /** mem_is - is it an event of memory? */

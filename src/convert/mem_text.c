@@ -8,8 +8,11 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define FRAMES 12 /* of a stack on the terminal; JSON has all */
+#define NATIVE_FRAMES 5
+#define NAME_WIDTH 96
 
 void mem_bytes(char *text, size_t room, uint64_t bytes)
 {
@@ -83,17 +86,44 @@ static double age_s(const struct mem_sum *sum, const struct mem_site *site)
 
 /* --- for people -------------------------------------------------------------------------------------------------------- */
 
+/* Of a long stack the innermost frames, and what is Python's: that is where people look. */
+static bool worth_showing(const char *name, size_t i)
+{
+	return i < NATIVE_FRAMES || strstr(name, ".py:") != NULL;
+}
+
+static void print_frame(const char *name, FILE *out)
+{
+	size_t len = strlen(name);
+
+	if (len > NAME_WIDTH)
+		fprintf(out, "%.*s...%s\n", NAME_WIDTH * 2 / 3, name, name + len - NAME_WIDTH / 3);
+	else
+		fprintf(out, "%s\n", name);
+}
+
 static void print_stack(struct ev_session *session, const struct mem_site *site, FILE *out, int indent)
 {
 	const uint32_t *frames;
-	size_t i, count = ev_stack_frames(session, site->stack, &frames);
+	size_t i, shown = 0, left_out = 0, count = ev_stack_frames(session, site->stack, &frames);
 
 	if (!count)
 		fputs("(no stack)\n", out);
-	for (i = 0; i < count && i < FRAMES; i++)
-		fprintf(out, "%*s%s\n", i ? indent : 0, "", ev_text(session, frames[i]));
-	if (count > FRAMES)
-		fprintf(out, "%*sand %zu more\n", indent, "", count - FRAMES);
+	for (i = 0; i < count; i++) {
+		const char *name = ev_text(session, frames[i]);
+
+		if (shown == FRAMES || !worth_showing(name, i)) {
+			left_out++;
+			continue;
+		}
+		if (left_out)
+			fprintf(out, "%*s(%zu frames)\n", indent, "", left_out);
+		left_out = 0;
+		fprintf(out, "%*s", shown++ ? indent : 0, "");
+		print_frame(name, out);
+	}
+	if (left_out)
+		fprintf(out, "%*s(%zu frames)\n", indent, "", left_out);
 }
 
 static bool has_ages(const struct list *list)

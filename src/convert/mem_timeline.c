@@ -196,7 +196,7 @@ static int finish(struct picture *p, struct merge *merge, struct st_err *err)
 int mem_timeline_write(struct ev_session *session, struct merge *merge, const struct tsink_ops *format,
 		       const char *path, struct mem_timeline_summary *summary, struct st_err *err)
 {
-	struct picture p = { .session = session, .sum = mem_new(session), .summary = summary };
+	struct picture p = { .session = session, .sum = mem_new(session, NULL), .summary = summary };
 	int ret;
 
 	*summary = (struct mem_timeline_summary){ 0 };

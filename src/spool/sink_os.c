@@ -13,10 +13,10 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define KNOWN_STACKS 32768u /* as agent/stack/intern.h */
+#define KNOWN_STACKS 32769u /* ids as of agent/stack/intern.h */
 #define KNOWN_FRAMES (1u << 19)
-#define KNOWN_MODULES 4096u
-#define KNOWN_CODES 32768u
+#define KNOWN_MODULES (1u << 18) /* as FRAME_MODULE(): ids are not dense */
+#define KNOWN_CODES (1u << 17)
 #define KNOWN_TEXT (2u << 20)
 #define FRAME_TEXT 120 /* bytes of a name in an entry */
 #define HOUR_S 3600

@@ -112,7 +112,7 @@ def check_report(host, exact):
     report = json.loads(convert("--input", host.tmp, "--json").out)
     first = report["inuse"][0]
     h.check_equal(first["kind"], "malloc", "kind of the leak")
-    h.check(any("planted_leak" in frame or "program+" in frame or "0x" in frame for frame in first["stack"]), "the leak: %s" % first)
+    h.check("planted_leak" in first["stack"][0], "the leak: %s" % first)
     if exact:
         h.check_equal((first["bytes"], first["blocks"]), (40000000, 2000), "the planted leak is first, and whole")
     else: # 40 MB at 64 KiB: 600 hits, 4 %
@@ -165,7 +165,7 @@ def test_counters():
 
 def test_damaged_files():
     host = recorded("pb", sample_bytes="4096")
-    path, = [p for p in host.files("pb")]
+    path = max(host.files("pb"), key=os.path.getsize)
     with open(path, "rb") as f:
         data = f.read()
     cut = os.path.join(host.tmp, "cut.pb")

@@ -75,7 +75,7 @@ static inline void fuzz_mem(const char *path)
 	struct merge *merge = merge_new(session);
 	struct ev_reader *reader = ev_open(session, path, NULL);
 	struct text_options options = { .most = 5, .json = true };
-	struct mem_sum *sum = mem_new(session);
+	struct mem_sum *sum = mem_new(session, NULL);
 	FILE *out = fopen("/dev/null", "w");
 	struct merge_stats stats;
 	struct st_err err;
