@@ -27,13 +27,9 @@ int bpf_load_check(const char *what, struct st_err *err)
 
 	if (ret < 0)
 		return ret;
-	/* programs see the host's process ids only, and nobody in here knows which those are */
-	if (!probe_sees_host())
-		return err_set(
-			err, -ENOTSUP,
-			"%s works from the host's process namespace, and this one is a container's: run sysTrace_cli "
-			"on the host, or in a container that shares its processes (hostPID: true, --pid=host)",
-			what);
+	ret = probe_need_host(what, err);
+	if (ret < 0)
+		return ret;
 	if (access("/sys/kernel/btf/vmlinux", R_OK) < 0)
 		return err_set(err, -ENOTSUP,
 			       "%s needs the kernel's type information (/sys/kernel/btf/vmlinux): this kernel is built "

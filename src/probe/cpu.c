@@ -73,6 +73,9 @@ static int cpu_check(struct st_err *err)
 
 	if (ret < 0)
 		return ret;
+	ret = probe_need_host("tracing context switches", err);
+	if (ret < 0)
+		return ret;
 	if (access(BTF, R_OK) < 0)
 		return err_set(err, -ENOTSUP,
 			       "this kernel has no type information (" BTF

@@ -146,6 +146,9 @@ uint32_t probe_inner_tid(const struct probe_target *target, uint32_t tgid, uint3
 /** probe_sees_host - is this the host's pid namespace? The kernel's own filters know no other process ids. */
 bool probe_sees_host(void);
 
+/** probe_need_host - the same as a check of eBPF kinds. Return: 0 or -ENOTSUP with @err. */
+int probe_need_host(const char *what, struct st_err *err);
+
 /** probe_log - a line for the probe's log and, the last of them, for `status`. */
 void probe_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

@@ -154,6 +154,17 @@ bool probe_sees_host(void)
 	return stat("/proc/self/ns/pid", &st) < 0 || st.st_ino == FIRST_PID_NAMESPACE;
 }
 
+int probe_need_host(const char *what, struct st_err *err)
+{
+	if (probe_sees_host())
+		return 0;
+	return err_set(
+		err, -ENOTSUP,
+		"%s works from the host's process namespace, and this one is a container's: run sysTrace_cli on the "
+		"host, or in a container that shares its processes (hostPID: true, --pid=host)",
+		what);
+}
+
 uint32_t probe_inner_tid(const struct probe_target *target, uint32_t tgid, uint32_t tid)
 {
 	char path[64], text[4096], *at, *end;
