@@ -125,6 +125,7 @@ static uint64_t session_due(const struct probe_session *session, uint64_t now_ns
 	return 0;
 }
 
+/* The step that runs, from 1, as start_step= names it. */
 static uint64_t session_step(const struct probe_session *session)
 {
 	uint64_t best = 0;
@@ -134,7 +135,7 @@ static uint64_t session_step(const struct probe_session *session)
 
 		best = step > best ? step : best;
 	}
-	return best;
+	return best + 1;
 }
 
 static bool step_reached(const struct probe_session *session)
@@ -295,9 +296,16 @@ static int check_steps(const struct probe_session *session, struct st_err *err)
 {
 	if (!session->timing.start_step && !session->timing.steps)
 		return 0;
-	for (size_t i = 0; i < session->target_count; i++)
-		if (session->targets[i]->pool_fd >= 0)
-			return 0;
+	for (size_t i = 0; i < session->target_count; i++) {
+		if (session->targets[i]->pool_fd < 0)
+			continue;
+		if (session->timing.start_step && session->timing.start_step < session_step(session))
+			return err_set(err, -ERANGE,
+				       "step %llu has passed, the job is at step %llu; choose a later one",
+				       (unsigned long long)session->timing.start_step,
+				       (unsigned long long)session_step(session));
+		return 0;
+	}
 	return err_set(
 		err, -ENOTSUP,
 		"start_step and steps need the job's step, which an agent in the process publishes; use duration= "
@@ -383,9 +391,9 @@ int probe_enable(enum plugin_id plugin, const struct plugin_pair *pairs, size_t 
 		goto fail;
 	take_over(session);
 	if (session_due(session, clock_mono_ns())) {
-		snprintf(note, sizeof(note), "waiting for unix time %s", probe_param(session, "at"));
+		snprintf(note, sizeof(note), "armed: starts at unix time %s", probe_param(session, "at"));
 	} else if (!step_reached(session)) {
-		snprintf(note, sizeof(note), "waiting for step %llu (now at %llu)",
+		snprintf(note, sizeof(note), "armed: starts at step %llu (now at %llu)",
 			 (unsigned long long)session->timing.start_step, (unsigned long long)session_step(session));
 	} else {
 		session->begin_step = session_step(session);
