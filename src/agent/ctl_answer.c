@@ -10,6 +10,7 @@
 #include "agent/plugin_frame.h"
 #include "agent/python/python.h"
 #include "agent/stack/show.h"
+#include "agent/stack/stack.h"
 #include "agent/steps.h"
 #include "agent/threads.h"
 #include "safe/clock.h"
@@ -286,6 +287,21 @@ static void put_pool(struct ctl_msg *answer, const struct io_status *io)
 		ctl_add(answer, "note", "descriptors are shared with the job: this system allows no table of our own");
 }
 
+static void put_stacks(struct ctl_msg *answer)
+{
+	struct stack_status stacks;
+
+	stack_status(&stacks);
+	if (!stacks.unwinder[0])
+		return;
+	ctl_add_u64(answer, "stacks", stacks.stacks);
+	ctl_add_u64(answer, "stacks.full", stacks.full);
+	ctl_add(answer, "stacks.unwinder", stacks.unwinder);
+	if (stacks.full)
+		ctl_addf(answer, "note", "%llu records have no stack: the table of stacks is full (%u kept)",
+			 (unsigned long long)stacks.full, stacks.stacks);
+}
+
 static void answer_status(struct ctl_msg *answer)
 {
 	struct io_status io;
@@ -302,6 +318,7 @@ static void answer_status(struct ctl_msg *answer)
 	put_cost(answer);
 	put_pool(answer, &io);
 	put_hooks(answer);
+	put_stacks(answer);
 }
 
 static void answer_list(struct ctl_msg *answer)

@@ -126,6 +126,8 @@ def test_native():
     host.ask("disable")
     events = waits(host.tmp, host.process.pid, "sem_timedwait")
     count, stacks = check_native(host, events)
+    status = ctl.ask(host.sock, "status")
+    h.check(int(status.get("stacks")) >= 2 and status.get("stacks.full") == "0", "stacks in status: %r" % status)
     host.quit()
     h.check_equal(count, {BY_TWO: 20, OTHER: 1}, "stacks by functions")
     h.check(len({e["args"]["stack"] for e in events}) <= 2, "each distinct stack has one id")

@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -359,6 +360,55 @@ static void test_intern(void **state)
 	assert_int_equal(stack_get(1u << 30, &got), 0);
 }
 
+/* What a child keeps has the number that the parent gives it. */
+static void test_intern_in_children(void **state)
+{
+	uint32_t ids[2] = { 0 };
+	int channel[2], status;
+	pid_t pid;
+
+	expected_count = 0;
+	chain(4, capture);
+	captured.frame[1] ^= 0x5a5a;
+	assert_int_equal(pipe(channel), 0);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (!pid) {
+		ids[0] = stack_intern(&captured);
+		_exit(write(channel[1], ids, sizeof(ids)) != sizeof(ids));
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	assert_int_equal(read(channel[0], ids, sizeof(ids)), sizeof(ids));
+	close(channel[0]);
+	close(channel[1]);
+	assert_int_not_equal(ids[0], 0);
+	assert_int_equal(stack_intern(&captured), ids[0]);
+}
+
+/* Last: nothing finds room any more. */
+static void test_full_table(void **state)
+{
+	struct stack_status before, after;
+	uint32_t id, first, i, refused = 0;
+
+	expected_count = 0;
+	chain(3, capture);
+	first = stack_intern(&captured);
+	stack_status(&before);
+	for (i = 1; i <= 2 * before.room; i++) {
+		captured.frame[0] = i;
+		id = stack_intern(&captured);
+		refused += !id;
+		assert_int_not_equal(id, first);
+	}
+	stack_status(&after);
+	assert_true(refused > 0);
+	assert_int_equal(after.full - before.full, refused);
+	assert_int_equal(after.stacks - before.stacks, 2 * before.room - refused);
+	assert_in_range(after.stacks, before.room / 4, before.room);
+}
+
 /* --- threads, and libraries that come and go -------------------------------------------------------------------------------- */
 
 static char dir[] = "/tmp/st-unwind-XXXXXX";
@@ -494,7 +544,9 @@ int main(void)
 		cmocka_unit_test(test_capture),
 		cmocka_unit_test(test_capture_is_bounded),
 		cmocka_unit_test(test_intern),
+		cmocka_unit_test(test_intern_in_children),
 		cmocka_unit_test(test_libraries_come_and_go),
+		cmocka_unit_test(test_full_table),
 	};
 
 	return cmocka_run_group_tests(tests, make_libraries, remove_libraries);
