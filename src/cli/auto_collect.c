@@ -69,7 +69,7 @@ void auto_collect_start(struct auto_collect *c, const struct loc_result *result)
 	time_t now = time(NULL);
 	size_t i;
 
-	if (c->pid || c->due)
+	if (c->pid || c->due || c->wanted)
 		return;
 	for (i = 0; i < result->findings_count; i++)
 		if (!result->findings[i].cause && result->findings[i].next && seconds_of(result->findings[i].next) > 0)
@@ -86,10 +86,17 @@ void auto_collect_start(struct auto_collect *c, const struct loc_result *result)
 	}
 	c->count++;
 	c->command = result->findings[i].next;
-	c->since = now;
+	c->rank = result->findings[i].rank;
+	c->wanted = true;
+}
+
+static void run_wanted(struct auto_collect *c)
+{
+	c->wanted = false;
+	c->since = time(NULL);
 	c->pid = spawn(c->command);
-	service_log(c->pid ? "info" : "warn", "auto_collect", "rank=%d command=\"%s\"%s", result->findings[i].rank,
-		    c->command, c->pid ? "" : " reason=\"cannot be run\"");
+	service_log(c->pid ? "info" : "warn", "auto_collect", "rank=%d command=\"%s\"%s", c->rank, c->command,
+		    c->pid ? "" : " reason=\"cannot be run\"");
 }
 
 /* Reap the command. Return: false while it runs. */
@@ -115,6 +122,8 @@ static bool is_over(struct auto_collect *c)
 
 bool auto_collect_poll(struct auto_collect *c)
 {
+	if (c->wanted)
+		run_wanted(c);
 	if (c->pid && !is_over(c))
 		return false;
 	if (!c->due || time(NULL) < c->due)

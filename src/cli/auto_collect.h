@@ -21,13 +21,16 @@ struct auto_collect {
 	bool done; /* a capture is over and was not reported yet */
 	unsigned count; /* captures in the hour that began at hour */
 	time_t hour;
+	bool wanted; /* command shall be run */
 	const char *command; /* literal */
+	int rank; /* that it is for */
 };
 
-/** auto_collect_start - run what the costliest finding without a cause asks for; said in the log */
+/** auto_collect_start - have what the costliest finding without a cause asks for run by the next auto_collect_poll(), which is
+ * called with the service's own rights, while records are read with those of their owner */
 void auto_collect_start(struct auto_collect *c, const struct loc_result *result);
 
-/** auto_collect_poll - has a capture come to its end? Then a pass should be made. Context: every few seconds. */
+/** auto_collect_poll - run what is wanted; has a capture come to its end? Then a pass should be made. Every few seconds. */
 bool auto_collect_poll(struct auto_collect *c);
 
 /** auto_collect_done - was there a capture since the last call, so that the result is told again? */
