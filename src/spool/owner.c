@@ -18,11 +18,12 @@
 
 int owner_proc_start(uint32_t pid, uint64_t *start, char *state)
 {
-	char path[48], text[1024], *at;
+	char path[64], text[1024], *at;
 	ssize_t n;
 	int field;
 
-	snprintf(path, sizeof(path), "/proc/%u/stat", pid);
+	/* its first thread's, which is the same; an emulator, which makes up a process's own stat, leaves it alone */
+	snprintf(path, sizeof(path), "/proc/%u/task/%u/stat", pid, pid);
 	n = sys_read_file(path, text, sizeof(text));
 	if (n < 0)
 		return n == -ENOENT ? -ESRCH : (int)n;

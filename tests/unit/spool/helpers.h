@@ -34,6 +34,13 @@
 
 static char root[64]; /* of one test: dump and spool below it */
 
+/* Emulators know no MADV_WIPEONFORK: what the agent's atfork handler does then. */
+static inline void in_child(struct pool *pool)
+{
+	if (getenv("ST_EMULATED"))
+		atomic_store(&pool->guard->alive, 0);
+}
+
 /* --- places ---------------------------------------------------------------------------------------------------------- */
 
 static inline int setup(void **state)
