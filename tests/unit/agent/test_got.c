@@ -40,8 +40,8 @@ static pid_t my_getppid(void)
 
 static void build(const char *name, const char *flags, const char *code)
 {
-	const char *compiler =
-		getenv("ST_CC"); /* the one this program was built with, where that is not the machine's */
+	/* the one this program was built with, where that is not the machine's */
+	const char *compiler = getenv("ST_CC");
 	char command[1024];
 	FILE *cc;
 
