@@ -3,6 +3,7 @@
  * Stacks of the calling thread: known call chains against what the compiler says of the return addresses, signal frames,
  * code without tables, code made at run time, and libraries that come and go meanwhile.
  */
+#include "agent/stack/intern.h"
 #include "agent/stack/module.h"
 #include "agent/stack/stack.h"
 #include "agent/stack/unwind.h"
@@ -447,7 +448,11 @@ static void capture_in_library(void *arg)
 	do {
 		const struct module *m = unwind_module(&u);
 
-		if (m && u.regs.pc - visit->function < 64)
+		if (!m)
+			continue;
+		intern_name_told(INTERN_MODULE,
+				 m->id); /* as if there were a pool: what is known is not looked at again */
+		if (u.regs.pc - visit->function < 64)
 			visit->module = m->id;
 	} while (unwind_step(&u));
 	if (stack_capture(&stack, false) < 4 || stack.flags)
