@@ -316,6 +316,17 @@ static void json_sum(struct table_json *to, const struct ev_session *session, co
 	table_json_latency(to, &row->wait);
 }
 
+/* An address, and behind a blank what lies there. */
+static void json_place(struct table_json *to, const char *text)
+{
+	size_t len = strcspn(text, " ");
+
+	json_key(&to->w, "address");
+	json_text(&to->w, text, len);
+	if (text[len])
+		table_json_text(to, "place", text + len + 1);
+}
+
 /* The ones of a lock that were waited for, or called, longest. */
 static void json_top(struct table_json *to, const char *key, const struct locks_sum *l,
 		     const struct ev_session *session, const struct sum *lock, const struct top *tops, bool owners)
@@ -330,7 +341,7 @@ static void json_top(struct table_json *to, const char *key, const struct locks_
 			table_json_u64(to, "tid", tops[i].id);
 			table_json_text(to, "name", thread_name(l, session, lock, tops[i].id));
 		} else {
-			table_json_text(to, "address", ev_text(session, (uint32_t)tops[i].id));
+			json_place(to, ev_text(session, (uint32_t)tops[i].id));
 		}
 		table_json_u64(to, "waits", tops[i].times);
 		table_json_u64(to, "ns", tops[i].ns);
@@ -361,7 +372,7 @@ static int print_json(const struct locks_sum *l, const struct ev_session *sessio
 		const struct sum *row = l->locks.slots[i];
 
 		table_json_row(&to);
-		table_json_text(&to, "address", ev_text(session, row->name));
+		json_place(&to, ev_text(session, row->name));
 		table_json_text(&to, "function", ev_text(session, row->call));
 		table_json_i64(&to, "rank", row->rank);
 		table_json_i64(&to, "pid", row->pid);

@@ -83,6 +83,19 @@ static void put_hex(struct json_writer *w, const char *key, uint64_t value)
 	json_text(w, text, (size_t)n);
 }
 
+/* As in the stacks file (docs/formats/stacks.md), which names the module. */
+static void put_place(struct json_writer *w, const char *key, uint64_t frame)
+{
+	char text[40];
+	int n;
+
+	if (FRAME_KIND(frame) != FRAME_NATIVE)
+		return;
+	n = snprintf(text, sizeof(text), "%u+0x%llx", FRAME_MODULE(frame), (unsigned long long)FRAME_OFFSET(frame));
+	json_key(w, key);
+	json_text(w, text, (size_t)n);
+}
+
 static void put_number(struct json_writer *w, const char *key, int64_t value)
 {
 	json_key(w, key);
@@ -259,7 +272,9 @@ static int mutex_put(struct sink *s, const struct sink_rec *rec)
 	slice(s, &w, rec, name, "lock", lock->begin_ns, lock->dur_ns);
 	if (lock->address)
 		put_hex(&w, "lock", lock->address);
+	put_place(&w, "lock_at", lock->lock_at);
 	put_hex(&w, "caller", lock->caller);
+	put_place(&w, "caller_at", lock->caller_at);
 	if (lock->owner)
 		put_number(&w, "owner_tid", lock->owner);
 	if (lock->repeats)

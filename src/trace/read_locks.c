@@ -77,6 +77,7 @@ enum key {
 	KEY_STEP,
 	KEY_STACK,
 	KEY_CUT,
+	KEY_PLACE,
 	KEY_ARG /* goes into the event as it is */
 };
 
@@ -438,6 +439,19 @@ static struct msg_text keep(struct locks *l, const char *text, size_t len)
 	return (struct msg_text){ at, len };
 }
 
+/* Where an address lies in the job's object files goes behind the address: "0x7f12 3+0x40". */
+static void add_place(struct locks *l, const char *text, size_t len)
+{
+	struct ev_arg *arg = l->raw.nargs ? &l->raw.args[l->raw.nargs - 1] : NULL;
+	char both[80];
+	int n;
+
+	if (!arg || arg->type != EV_ARG_NAME || len > 40)
+		return;
+	n = snprintf(both, sizeof(both), "%.32s %.*s", ev_text(l->base.session, arg->name), (int)len, text);
+	arg->name = ev_name(l->base.session, both, (size_t)n);
+}
+
 static void take_text(struct locks *l, const char *text, size_t len)
 {
 	struct ev_arg *arg;
@@ -459,6 +473,9 @@ static void take_text(struct locks *l, const char *text, size_t len)
 		arg = add_arg(l, EV_ARG_NAME);
 		if (arg)
 			arg->name = ev_name(l->base.session, text, len);
+		break;
+	case KEY_PLACE:
+		add_place(l, text, len);
 		break;
 	default:
 		break;
@@ -510,9 +527,10 @@ static enum key key_of(const struct locks *l, const char *key, size_t len)
 	static const struct {
 		const char *text;
 		enum key key;
-	} rows[] = { { "ph", KEY_PH },	   { "name", KEY_NAME }, { "cat", KEY_CAT }, { "pid", KEY_PID },
-		     { "tid", KEY_TID },   { "ts", KEY_TS },	 { "dur", KEY_DUR }, { "count", KEY_COUNT },
-		     { "rank", KEY_RANK }, { "step", KEY_STEP }, { "cut", KEY_CUT }, { "stack", KEY_STACK } };
+	} rows[] = { { "ph", KEY_PH },	       { "name", KEY_NAME },	  { "cat", KEY_CAT }, { "pid", KEY_PID },
+		     { "tid", KEY_TID },       { "ts", KEY_TS },	  { "dur", KEY_DUR }, { "count", KEY_COUNT },
+		     { "rank", KEY_RANK },     { "step", KEY_STEP },	  { "cut", KEY_CUT }, { "stack", KEY_STACK },
+		     { "lock_at", KEY_PLACE }, { "caller_at", KEY_PLACE } };
 	bool args = inside(l) == IN_ARGS;
 	size_t i;
 

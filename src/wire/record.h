@@ -245,6 +245,7 @@ struct rec_lock {
 	uint16_t stage; /* enum stage_type */
 	uint32_t repeats; /* not 0: so many failures in a row, the last one at the end */
 	uint32_t stack; /* id of rec_stack, 0 = none */
+	uint64_t lock_at, caller_at; /* both as frames of kind FRAME_NATIVE; 0 = in no object file */
 };
 
 enum gil_what { GIL_HOLD, GIL_WAIT, GIL_FORCED };

@@ -10,7 +10,7 @@ import subprocess
 import ctl
 import harness as h
 
-h.require(h.AGENT, h.SYSTRACE, "gcc")
+h.require(h.AGENT, h.SYSTRACE, "gcc", "nm")
 
 PROGRAM = r"""
 #include <errno.h>
@@ -123,7 +123,7 @@ static void *hold_5_ms(void *arg)
 	return NULL;
 }
 
-static void known_waits(void)
+__attribute__((noinline)) static void known_waits(void)
 {
 	struct timespec begin, end;
 	pthread_t thread;
@@ -384,6 +384,17 @@ def test_waits_of_5_ms():
         wait, = [e for e in waits if begin <= e["ts"] <= end]
         h.check(abs(end - begin - wait["dur"]) <= 0.1 * (end - begin), "took %.1f us, recorded %s" % (end - begin, wait))
         h.check_equal(wait["args"]["owner_tid"], owner, "who held it")
+    # the lock is the program's "m", by the symbol table
+    module, at = waits[0]["args"]["lock_at"].split("+")
+    with open(h.find_one(host.tmp, "stacks/stacks_rank3_%d.json" % host.process.pid)) as f:
+        paths = {e["module"]: e["path"] for e in json.load(f)["stack_entries"] if "module" in e}
+    h.check_equal(paths[int(module)], os.path.join(host.tmp, "program"), "the lock's module")
+    symbols = dict(line.split()[::-2] for line in h.run(["nm", paths[int(module)]]).ok().out.splitlines()
+                   if len(line.split()) == 3)
+    h.check_equal(int(at, 16), int(symbols["m"], 16), "the lock's place in it")
+    module, at = waits[0]["args"]["caller_at"].split("+")
+    caller = max((int(value, 16), name) for name, value in symbols.items() if int(value, 16) <= int(at, 16))
+    h.check_equal((paths[int(module)], caller[1]), (os.path.join(host.tmp, "program"), "known_waits"), "the caller")
     out = h.run([h.SYSTRACE, "convert", "mutex", "--input", host.tmp, "--json"], env=h.tool_env(host.tmp)).ok().out
     data = json.loads(out)
     row, = [r for r in data["locks"] if r["address"] == lock]

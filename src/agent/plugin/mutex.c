@@ -7,6 +7,7 @@
 #include "agent/hook/gil.h"
 #include "agent/hook/hook.h"
 #include "agent/plugin.h"
+#include "agent/stack/module.h"
 #include "agent/stack/stack.h"
 #include "safe/clock.h"
 #include "wire/record.h"
@@ -36,19 +37,49 @@ static uint32_t stack_of_caller(void)
 	return stack_here(true);
 }
 
-static void put_times(enum lock_call call, uint64_t begin_ns, uint64_t end_ns, const volatile void *lock,
-		      uint32_t owner, int result, const void *caller, uint32_t repeats)
+/* Object file and offset, so that it can be named when the process is gone. The guard is up. @back: a return address */
+static uint64_t place_of(uintptr_t address, uint32_t back)
+{
+	struct module m;
+
+	if (!address || !module_find(address - back, &m) || !m.id)
+		return 0;
+	return FRAME_NATIVE_AT(m.id, address - back - m.bias);
+}
+
+/* A call that may have to wait. What the lock lies in is asked before: after it, it may be gone with its library. */
+struct wait {
+	uint64_t begin_ns;
+	uint64_t lock_at;
+	const volatile void *lock;
+	uint32_t owner;
+};
+
+static struct wait wait_begin(const volatile void *lock, uint32_t owner)
+{
+	struct wait wait = { .lock = lock, .owner = owner };
+
+	hook_depth++;
+	wait.lock_at = place_of((uintptr_t)lock, 0);
+	hook_depth--;
+	wait.begin_ns = clock_mono_ns();
+	return wait;
+}
+
+static void put_times(enum lock_call call, const struct wait *wait, uint64_t end_ns, int result, const void *caller,
+		      uint32_t repeats)
 {
 	const struct pool_header *head = agent_place();
 	struct rec_lock rec = {
 		.head = { .bytes = sizeof(rec),
 			  .type = REC_LOCK,
 			  .step = (uint32_t)atomic_load_explicit(&head->step, memory_order_relaxed) + 1 },
-		.begin_ns = begin_ns,
-		.dur_ns = end_ns - begin_ns,
-		.address = (uintptr_t)lock,
+		.begin_ns = wait->begin_ns,
+		.dur_ns = end_ns - wait->begin_ns,
+		.address = (uintptr_t)wait->lock,
+		.lock_at = wait->lock_at,
 		.caller = (uintptr_t)caller,
-		.owner = owner,
+		.owner = wait->owner,
 		.result = result,
 		.stage_id = atomic_load_explicit(&head->stage_id, memory_order_relaxed),
 		.call = (uint16_t)call,
@@ -57,21 +88,18 @@ static void put_times(enum lock_call call, uint64_t begin_ns, uint64_t end_ns, c
 		.stage = (uint16_t)atomic_load_explicit(&head->stage, memory_order_relaxed),
 	};
 
+	hook_depth++;
+	rec.caller_at = place_of(rec.caller, 1);
+	hook_depth--;
 	hook_put(&rec, sizeof(rec), POOL_SRC_MUTEX);
-}
-
-static void put(enum lock_call call, uint64_t begin_ns, uint64_t end_ns, const volatile void *lock, uint32_t owner,
-		int result, const void *caller)
-{
-	put_times(call, begin_ns, end_ns, lock, owner, result, caller, 0);
 }
 
 /* Failures of this thread that came right behind one that is stored: threads that spin on a trylock. */
 static __thread struct {
-	const volatile void *lock;
+	struct wait wait; /* of the first one, but for its begin */
 	const void *caller;
-	uint64_t first_ns, last_ns;
-	uint32_t repeats, owner;
+	uint64_t last_ns;
+	uint32_t repeats;
 	int result;
 	enum lock_call call;
 } spin __attribute__((tls_model("initial-exec")));
@@ -80,8 +108,7 @@ static void flush_spin(uint64_t now_ns)
 {
 	/* from an earlier capture otherwise */
 	if (spin.repeats && now_ns - spin.last_ns < SPIN_KEPT_NS)
-		put_times(spin.call, spin.first_ns, spin.last_ns, spin.lock, spin.owner, spin.result, spin.caller,
-			  spin.repeats);
+		put_times(spin.call, &spin.wait, spin.last_ns, spin.result, spin.caller, spin.repeats);
 	spin.repeats = 0;
 }
 
@@ -92,34 +119,35 @@ static void failed(enum lock_call call, const volatile void *lock, uint32_t owne
 
 	atomic_fetch_add_explicit(&timed, 1, memory_order_relaxed);
 	hook_depth++;
-	if (spin.lock == lock && spin.caller == caller && spin.call == call && now_ns - spin.last_ns < SPIN_GAP_NS) {
+	if (spin.wait.lock == lock && spin.caller == caller && spin.call == call &&
+	    now_ns - spin.last_ns < SPIN_GAP_NS) {
 		if (!spin.repeats++)
-			spin.first_ns = now_ns;
+			spin.wait.begin_ns = now_ns;
 		spin.last_ns = now_ns;
-		if (now_ns - spin.first_ns >= SPIN_PERIOD_NS)
+		if (now_ns - spin.wait.begin_ns >= SPIN_PERIOD_NS)
 			flush_spin(now_ns);
 	} else {
 		flush_spin(now_ns);
-		spin.lock = lock;
+		spin.wait = (struct wait){
+			.begin_ns = now_ns, .lock_at = place_of((uintptr_t)lock, 0), .lock = lock, .owner = owner
+		};
 		spin.caller = caller;
 		spin.call = call;
-		spin.owner = owner;
 		spin.result = result;
 		spin.last_ns = now_ns;
-		put(call, now_ns, now_ns, lock, owner, result, caller);
+		put_times(call, &spin.wait, now_ns, result, caller, 0);
 	}
 	hook_depth--;
 }
 
 /* A wait is over. */
-static void waited(enum lock_call call, uint64_t begin_ns, const volatile void *lock, uint32_t owner, int result,
-		   const void *caller)
+static void waited(enum lock_call call, const struct wait *wait, int result, const void *caller)
 {
 	uint64_t end_ns = clock_mono_ns();
 
 	atomic_fetch_add_explicit(&timed, 1, memory_order_relaxed);
-	if (end_ns - begin_ns >= atomic_load_explicit(&min_ns, memory_order_relaxed))
-		put(call, begin_ns, end_ns, lock, owner, result, caller);
+	if (end_ns - wait->begin_ns >= atomic_load_explicit(&min_ns, memory_order_relaxed))
+		put_times(call, wait, end_ns, result, caller, 0);
 }
 
 static inline bool all_stored(void)
@@ -144,8 +172,7 @@ static uint32_t rwlock_owner(const pthread_rwlock_t *l)
 #define BLOCKING(id, call, lock, owner_now, attempt, params, args) \
 	int hook_##id params                                       \
 	{                                                          \
-		uint64_t begin_ns;                                 \
-		uint32_t owner;                                    \
+		struct wait wait;                                  \
 		int ret;                                           \
                                                                    \
 		if (!hook_on(ON_MUTEX))                            \
@@ -156,48 +183,49 @@ static uint32_t rwlock_owner(const pthread_rwlock_t *l)
 			if (ret != EBUSY)                          \
 				return ret;                        \
 		}                                                  \
-		owner = owner_now;                                 \
-		begin_ns = clock_mono_ns();                        \
+		wait = wait_begin(lock, owner_now);                \
 		ret = hook_real.id args;                           \
-		waited(call, begin_ns, lock, owner, ret, CALLER);  \
+		waited(call, &wait, ret, CALLER);                  \
 		return ret;                                        \
 	}
 
 /* A call that does not block: its failures are stored. */
-#define TRYING(id, call, lock, owner_now, params, args)                             \
-	int hook_##id params                                                        \
-	{                                                                           \
-		uint64_t begin_ns;                                                  \
-		uint32_t owner;                                                     \
-		int ret;                                                            \
-                                                                                    \
-		if (!hook_on(ON_MUTEX))                                             \
-			return hook_real.id args;                                   \
-		hook_count(HOOK_##id);                                              \
-		begin_ns = all_stored() ? clock_mono_ns() : 0;                      \
-		owner = owner_now;                                                  \
-		ret = hook_real.id args;                                            \
-		if (begin_ns)                                                       \
-			waited(call, begin_ns, lock, ret ? owner : 0, ret, CALLER); \
-		else if (ret)                                                       \
-			failed(call, lock, owner, ret, CALLER);                     \
-		return ret;                                                         \
+#define TRYING(id, call, lock, owner_now, params, args)         \
+	int hook_##id params                                    \
+	{                                                       \
+		struct wait wait = { 0 };                       \
+		uint32_t owner;                                 \
+		int ret;                                        \
+                                                                \
+		if (!hook_on(ON_MUTEX))                         \
+			return hook_real.id args;               \
+		hook_count(HOOK_##id);                          \
+		owner = owner_now;                              \
+		if (all_stored())                               \
+			wait = wait_begin(lock, owner);         \
+		ret = hook_real.id args;                        \
+		wait.owner = ret ? owner : 0;                   \
+		if (wait.begin_ns)                              \
+			waited(call, &wait, ret, CALLER);       \
+		else if (ret)                                   \
+			failed(call, lock, owner, ret, CALLER); \
+		return ret;                                     \
 	}
 
 /* A call that is a wait by its nature. */
-#define WAITING(id, call, lock, params, args)                 \
-	int hook_##id params                                  \
-	{                                                     \
-		uint64_t begin_ns;                            \
-		int ret;                                      \
-                                                              \
-		if (!hook_on(ON_MUTEX))                       \
-			return hook_real.id args;             \
-		hook_count(HOOK_##id);                        \
-		begin_ns = clock_mono_ns();                   \
-		ret = hook_real.id args;                      \
-		waited(call, begin_ns, lock, 0, ret, CALLER); \
-		return ret;                                   \
+#define WAITING(id, call, lock, params, args)     \
+	int hook_##id params                      \
+	{                                         \
+		struct wait wait;                 \
+		int ret;                          \
+                                                  \
+		if (!hook_on(ON_MUTEX))           \
+			return hook_real.id args; \
+		hook_count(HOOK_##id);            \
+		wait = wait_begin(lock, 0);       \
+		ret = hook_real.id args;          \
+		waited(call, &wait, ret, CALLER); \
+		return ret;                       \
 	}
 
 #define UNTIL const struct timespec *until
@@ -207,8 +235,7 @@ static uint32_t rwlock_owner(const pthread_rwlock_t *l)
 
 static int mutex_lock(pthread_mutex_t *m, const void *caller)
 {
-	uint64_t begin_ns;
-	uint32_t owner;
+	struct wait wait;
 	int ret;
 
 	hook_count(HOOK_mutex_lock);
@@ -217,10 +244,9 @@ static int mutex_lock(pthread_mutex_t *m, const void *caller)
 		if (ret != EBUSY)
 			return ret;
 	}
-	owner = mutex_owner(m);
-	begin_ns = clock_mono_ns();
+	wait = wait_begin(m, mutex_owner(m));
 	ret = hook_real.mutex_lock(m);
-	waited(LOCK_MUTEX_LOCK, begin_ns, m, owner, ret, caller);
+	waited(LOCK_MUTEX_LOCK, &wait, ret, caller);
 	return ret;
 }
 
@@ -265,36 +291,40 @@ WAITING(old_cond_timedwait, LOCK_COND_TIMEDWAIT, c, (pthread_cond_t * c, pthread
 int hook_cond_wait(pthread_cond_t *c, pthread_mutex_t *m)
 {
 	bool gil = gil_sees(c, CALLER), on = hook_on(ON_MUTEX);
-	uint64_t begin_ns = on ? clock_mono_ns() : 0;
+	struct wait wait = { 0 };
 	int ret;
 
-	if (on)
+	if (on) {
 		hook_count(HOOK_cond_wait);
+		wait = wait_begin(c, 0);
+	}
 	if (gil)
 		gil_waits(c, m, false);
 	ret = hook_real.cond_wait(c, m);
 	if (gil)
 		gil_waited(c, ret);
 	if (on)
-		waited(LOCK_COND_WAIT, begin_ns, c, 0, ret, CALLER);
+		waited(LOCK_COND_WAIT, &wait, ret, CALLER);
 	return ret;
 }
 
 int hook_cond_timedwait(pthread_cond_t *c, pthread_mutex_t *m, UNTIL)
 {
 	bool gil = gil_sees(c, CALLER), on = hook_on(ON_MUTEX);
-	uint64_t begin_ns = on ? clock_mono_ns() : 0;
+	struct wait wait = { 0 };
 	int ret;
 
-	if (on)
+	if (on) {
 		hook_count(HOOK_cond_timedwait);
+		wait = wait_begin(c, 0);
+	}
 	if (gil)
 		gil_waits(c, m, true);
 	ret = hook_real.cond_timedwait(c, m, until);
 	if (gil)
 		gil_waited(c, ret);
 	if (on)
-		waited(LOCK_COND_TIMEDWAIT, begin_ns, c, 0, ret, CALLER);
+		waited(LOCK_COND_TIMEDWAIT, &wait, ret, CALLER);
 	return ret;
 }
 
@@ -320,29 +350,29 @@ static int sem_free(sem_t *s)
 	return ret ? 1 : 0;
 }
 
-static void sem_waited(enum lock_call call, uint64_t begin_ns, const sem_t *s, int ret, const void *caller)
+static void sem_waited(enum lock_call call, const struct wait *wait, int ret, const void *caller)
 {
 	int saved = errno;
 
-	waited(call, begin_ns, s, 0, ret ? saved : 0, caller);
+	waited(call, wait, ret ? saved : 0, caller);
 	errno = saved;
 }
 
-#define SEM_WAITING(id, call, params, args)                 \
-	int hook_##id params                                \
-	{                                                   \
-		uint64_t begin_ns;                          \
-		int ret;                                    \
-                                                            \
-		if (!hook_on(ON_MUTEX))                     \
-			return hook_real.id args;           \
-		hook_count(HOOK_##id);                      \
-		if (!sem_free(s))                           \
-			return 0;                           \
-		begin_ns = clock_mono_ns();                 \
-		ret = hook_real.id args;                    \
-		sem_waited(call, begin_ns, s, ret, CALLER); \
-		return ret;                                 \
+#define SEM_WAITING(id, call, params, args)           \
+	int hook_##id params                          \
+	{                                             \
+		struct wait wait;                     \
+		int ret;                              \
+                                                      \
+		if (!hook_on(ON_MUTEX))               \
+			return hook_real.id args;     \
+		hook_count(HOOK_##id);                \
+		if (!sem_free(s))                     \
+			return 0;                     \
+		wait = wait_begin(s, 0);              \
+		ret = hook_real.id args;              \
+		sem_waited(call, &wait, ret, CALLER); \
+		return ret;                           \
 	}
 
 SEM_WAITING(sem_wait, LOCK_SEM_WAIT, (sem_t * s), (s))
@@ -351,17 +381,18 @@ SEM_WAITING(sem_clockwait, LOCK_SEM_CLOCKWAIT, (sem_t * s, clockid_t clock, UNTI
 
 int hook_sem_trywait(sem_t *s)
 {
-	uint64_t begin_ns;
+	struct wait wait = { 0 };
 	int ret, saved;
 
 	if (!hook_on(ON_MUTEX))
 		return hook_real.sem_trywait(s);
 	hook_count(HOOK_sem_trywait);
-	begin_ns = all_stored() ? clock_mono_ns() : 0;
+	if (all_stored())
+		wait = wait_begin(s, 0);
 	ret = hook_real.sem_trywait(s);
 	saved = errno;
-	if (begin_ns) {
-		waited(LOCK_SEM_TRYWAIT, begin_ns, s, 0, ret ? saved : 0, CALLER);
+	if (wait.begin_ns) {
+		waited(LOCK_SEM_TRYWAIT, &wait, ret ? saved : 0, CALLER);
 	} else if (ret) {
 		failed(LOCK_SEM_TRYWAIT, s, 0, saved, CALLER);
 	}
@@ -435,17 +466,17 @@ static void put_counts(void)
 static int mutex_start(const struct plugin_args *args, struct st_err *err)
 {
 	const char *min_us = plugin_args_get(args, "min_us");
-	bool was_on = pool_on(&agent.pool, ON_MUTEX);
+	bool was_on = pool_on(&agent.pool, ON_MUTEX), want_stacks;
 	int ret;
 
 	atomic_store(&min_ns, (min_us ? strtoull(min_us, NULL, 10) : 1) * 1000);
 	atomic_store(&stacks, false);
-	if (plugin_args_bool(args, "stack")) {
-		ret = stack_start(true, err);
-		if (ret < 0)
-			return ret;
+	want_stacks = plugin_args_bool(args, "stack");
+	ret = stack_start(want_stacks, err); /* modules are asked for without stacks, too */
+	if (ret < 0 && want_stacks)
+		return ret;
+	if (want_stacks)
 		atomic_store(&stacks, true);
-	}
 	if (was_on)
 		return 0;
 	ret = hook_switch(ON_MUTEX, true, NULL, clock_mono_ns() + HOOK_WAIT_NS, err);

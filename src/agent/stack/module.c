@@ -2,6 +2,7 @@
 /* Objects by address; see module.h. */
 #include "agent/stack/module.h"
 
+#include "agent/hook/got.h"
 #include "agent/agent.h"
 #include "agent/stack/intern.h"
 #include "agent/stack/memory.h"
@@ -318,7 +319,7 @@ static void list_all(void)
 	listing.word = malloc(LISTED_MAX * sizeof(*listing.word));
 	if (!listing.word)
 		return;
-	dl_iterate_phdr(list_one, &listing);
+	got_each_object(list_one, &listing);
 	seq = atomic_load_explicit(&list.seq, memory_order_relaxed);
 	atomic_store_explicit(&list.seq, seq + 1, memory_order_relaxed);
 	atomic_store_explicit(&list.count, listing.count, memory_order_release);
@@ -431,7 +432,7 @@ void modules_start(bool old_glibc)
 	if (!program[0]) {
 		len = readlink("/proc/self/exe", program, sizeof(program) - 1);
 		program[len > 0 ? len : 0] = 0;
-		dl_iterate_phdr(own_one, NULL);
+		got_each_object(own_one, NULL);
 	}
 	*(void **)&find_object = !old_glibc && dlsym ? dlsym(RTLD_DEFAULT, "_dl_find_object") : NULL;
 	if (!find_object)

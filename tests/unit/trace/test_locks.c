@@ -62,16 +62,17 @@ static void mutex_cut(void **state)
 	write_file(
 		fx, "Mutex", "",
 		",\n{\"ph\":\"X\",\"name\":\"sem_wait\",\"pid\":10,\"tid\":10,\"cat\":\"lock\",\"ts\":5.5,\"dur\":0.25,"
-		"\"args\":{\"lock\":\"0x10\",\"caller\":\"0x20\",\"owner_tid\":12,\"errno\":110,\"step\":2}}"
+		"\"args\":{\"lock\":\"0x10\",\"lock_at\":\"3+0x8\",\"caller\":\"0x20\",\"owner_tid\":12,\"errno\":110,\"step\":2}}"
 		",\n{\"ph\":\"i\",\"name\":\"calls: sem_wait\",\"pid\":10,\"tid\":10,\"s\":\"p\",\"ts\":9,\"args\":{\"calls\":77}}"
 		",\n{\"ph\":\"i\",\"name\":\"records lost\",\"pid\":10,\"tid\":10,\"s\":\"p\",\"ts\":9,\"args\":{\"count\":4}}",
 		",\n{\"ph\":\"X\",\"na");
 	fx_read(fx);
 	assert_string_equal(fx->reader->ops->format, "mutex-json");
-	assert_string_equal(fx->text,
-			    "9/0 sem_wait 5500+250 c0 r3 s2 p10/10 q0 lock=0x10 caller=0x20 owner_tid=12 errno=110\n"
-			    "22/3 sem_wait 9000+0 c0 r3 s0 p10/10 q0 calls=77\n"
-			    "23/3 Mutex 9000+0 c0 r3 s0 p10/10 q0 count=4\n");
+	assert_string_equal(
+		fx->text,
+		"9/0 sem_wait 5500+250 c0 r3 s2 p10/10 q0 lock=0x10 3+0x8 caller=0x20 owner_tid=12 errno=110\n"
+		"22/3 sem_wait 9000+0 c0 r3 s0 p10/10 q0 calls=77\n"
+		"23/3 Mutex 9000+0 c0 r3 s0 p10/10 q0 count=4\n");
 	assert_int_equal(fx->reader->stats.lost, 4);
 	assert_non_null(strstr(fx->lines, "the file is cut"));
 }
