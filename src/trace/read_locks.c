@@ -741,6 +741,28 @@ static uint32_t stack_of(const struct locks *l, const struct event *ev)
 	return stacks ? stacks_find(stacks, l->base.path, stacks_owner(l, (uint64_t)ev->track.pid), ev->stack) : 0;
 }
 
+/* "0x7f12 3+0x40" becomes "0x7f12 function@file:line"; without symbols and stacks files it stays. */
+static void name_places(struct locks *l, struct event *ev)
+{
+	struct stacks *stacks = ev_session_stacks(l->base.session);
+	uint8_t i;
+
+	for (i = 0; stacks && ev->kind == EV_LOCK && i < ev->nargs; i++) {
+		const char *text = ev->args[i].type == EV_ARG_NAME ? ev_text(l->base.session, ev->args[i].name) : "";
+		const char *place = strchr(text, ' ');
+		char named[4200];
+		uint32_t id;
+
+		if (!place || strncmp(text, "0x", 2) != 0)
+			continue;
+		id = stacks_place(stacks, l->base.path, stacks_owner(l, (uint64_t)ev->track.pid), place + 1);
+		if (!id)
+			continue;
+		snprintf(named, sizeof(named), "%.*s %s", (int)(place - text), text, ev_text(l->base.session, id));
+		ev->args[i].name = ev_namez(l->base.session, named);
+	}
+}
+
 static int locks_next(struct ev_reader *reader, struct event *ev, struct st_err *err)
 {
 	struct locks *l = (struct locks *)reader;
@@ -756,6 +778,7 @@ static int locks_next(struct ev_reader *reader, struct event *ev, struct st_err 
 	}
 	*ev = l->queue[l->queue_at++];
 	ev->stack = stack_of(l, ev);
+	name_places(l, ev);
 	reader->stats.events++;
 	return 1;
 }

@@ -432,6 +432,17 @@ uint32_t stacks_find(struct stacks *s, const char *beside, uint32_t pid, uint32_
 	return p->found[id];
 }
 
+uint32_t stacks_place(struct stacks *s, const char *beside, uint32_t pid, const char *frame)
+{
+	struct process *p = process_of(s, beside, pid);
+	char *rest;
+	uint64_t module = strtoull(frame, &rest, 10);
+
+	if (!p || *rest != '+' || module >= p->module_room || !p->modules[module].path)
+		return 0;
+	return frame_name(s, p, frame);
+}
+
 void stacks_report(const struct stacks *s, void (*line)(void *arg, const char *text), void *arg)
 {
 	const struct process *p;

@@ -32,6 +32,13 @@ void stacks_free(struct stacks *stacks);
  */
 uint32_t stacks_find(struct stacks *stacks, const char *beside, uint32_t pid, uint32_t id);
 
+/**
+ * stacks_place - name of one frame of a stacks file's form, "3+0x1f40"; @beside, @pid as of stacks_find()
+ *
+ * Return: id, 0 = its module is not known.
+ */
+uint32_t stacks_place(struct stacks *stacks, const char *beside, uint32_t pid, const char *frame);
+
 /** stacks_name - a frame of a stacks file's form ("3+0x1f40") for people is stacks_find()'s; this is one native frame's. */
 uint32_t stacks_name(struct stacks *stacks, const char *path, const char *build_id, uint64_t address);
 

@@ -399,6 +399,8 @@ def test_waits_of_5_ms():
     data = json.loads(out)
     row, = [r for r in data["locks"] if r["address"] == lock]
     h.check_equal(row["owners"][0]["tid"], owner, "who was waited for longest")
+    h.check_equal(row["place"], "m@program", "the lock's name")
+    h.check(any(c["place"].startswith("known_waits@") for c in row["callers"]), "who waited: %s" % row["callers"])
     durations = sorted(e["dur"] for e in slices(events, "pthread_mutex_lock", lock=lock))
     h.check_equal(row["recorded"], len(durations), "waits for the lock")
     for key, part in (("p50_us", 0.5), ("p99_us", 0.99)):
