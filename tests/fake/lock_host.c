@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * A process that waits for locks on a known schedule, each time a line comes on stdin: 40 ms for a mutex, 20 ms for a lock
- * that is written under, 30 ms for a semaphore that is posted, 10 ms for one that is not; 5 failures of a trylock; 1000
- * locks that are free, 100 of each other kind. Prints its pid first, then "done" each time.
+ * that is written under, 30 ms for a semaphore that is posted, up to 200 ms for one that is not; 5 failures of a trylock;
+ * 1000 locks that are free, 100 of each other kind. Whoever is waited for looks until the wait has begun, so that a busy
+ * machine does not shorten it. Prints its pid first, then "done" each time.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
 #include <stdio.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -17,10 +19,31 @@ static pthread_rwlock_t rwlock = PTHREAD_RWLOCK_INITIALIZER;
 static pthread_spinlock_t spin;
 static sem_t sem, held; /* held: the other thread has the lock */
 
+/* Until the main thread sleeps in a futex inside the object; where /proc does not tell, at once. */
+static void until_waited_for(const volatile void *object, size_t bytes)
+{
+	char path[64];
+	long number;
+	unsigned long address;
+	FILE *in;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/syscall", (int)getpid());
+	while ((in = fopen(path, "re"))) {
+		int got = fscanf(in, "%ld %lx", &number, &address);
+
+		fclose(in);
+		if (got == 2 && number == SYS_futex && address - (unsigned long)object < bytes)
+			return;
+		usleep(500);
+	}
+}
+
 static void *with_mutex(void *us)
 {
 	pthread_mutex_lock(&mutex);
 	sem_post(&held);
+	if (us)
+		until_waited_for(&mutex, sizeof(mutex));
 	usleep((useconds_t)(long)us);
 	pthread_mutex_unlock(&mutex);
 	return NULL;
@@ -30,6 +53,7 @@ static void *with_rwlock(void *us)
 {
 	pthread_rwlock_wrlock(&rwlock);
 	sem_post(&held);
+	until_waited_for(&rwlock, sizeof(rwlock));
 	usleep((useconds_t)(long)us);
 	pthread_rwlock_unlock(&rwlock);
 	return NULL;
@@ -37,6 +61,7 @@ static void *with_rwlock(void *us)
 
 static void *posts(void *us)
 {
+	until_waited_for(&sem, sizeof(sem));
 	usleep((useconds_t)(long)us);
 	sem_post(&sem);
 	return NULL;
@@ -89,7 +114,7 @@ static void waits(void)
 	sem_wait(&sem);
 	pthread_join(thread, NULL);
 	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_nsec += 10000000;
+	until.tv_nsec += 200000000;
 	until.tv_sec += until.tv_nsec / 1000000000;
 	until.tv_nsec %= 1000000000;
 	sem_timedwait(&sem, &until);
