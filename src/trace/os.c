@@ -64,16 +64,17 @@ int os_state_init(struct os_state *state, struct ev_reader *reader)
 /* "hog 1234"; 0 when nobody is told. The same few come again and again. */
 static uint32_t who_name(struct os_state *state, struct msg_text comm, uint32_t id)
 {
+	const char *at = comm.bytes ? comm.at : "";
 	size_t bytes = comm.bytes < 16 ? comm.bytes : 15;
 	struct os_who *who = &state->who[id % 256];
 	char text[40];
 
 	if (!id && !bytes)
 		return 0;
-	if (who->name && who->id == id && memcmp(who->comm, comm.at, bytes) == 0 && !who->comm[bytes])
+	if (who->name && who->id == id && memcmp(who->comm, at, bytes) == 0 && !who->comm[bytes])
 		return who->name;
 	*who = (struct os_who){ .id = id };
-	memcpy(who->comm, comm.at, bytes);
+	memcpy(who->comm, at, bytes);
 	snprintf(text, sizeof(text), id ? "%s %u" : "%s", who->comm, id);
 	return who->name = ev_namez(state->reader->session, text);
 }
