@@ -113,6 +113,8 @@ static struct {
 		uint32_t collectives; /* calls so far */
 		uint32_t p2p;
 		uint32_t note; /* pool name of what was said about it */
+		const struct pyobj *ranks; /* its entry of _pg_group_ranks, NULL = it had none */
+		ssize_t ranks_at, size; /* position there, ranks in it */
 	} groups[GROUPS];
 	uint32_t group_count;
 	uint32_t evict; /* next to go when the table is full */
@@ -369,8 +371,12 @@ static void note_group(struct comm_group *group)
 	ssize_t at;
 
 	ranks = dict_find(all, group->object, &at);
+	group->ranks = NULL;
 	if (!ranks || ranks->type != py.PyDict_Type)
 		return;
+	group->ranks = ranks;
+	group->ranks_at = at;
+	group->size = py.PyDict_Size(ranks);
 	used = (size_t)snprintf(text, sizeof(text), "group %s: ranks ", pool_name(agent.pool.head, group->name));
 	if (used > sizeof(text) / 2)
 		return;
@@ -426,6 +432,19 @@ static struct comm_group *group_new(const struct pyobj *object, ssize_t at, uint
 	return group;
 }
 
+/* Has it the ranks that were told? A group made anew may have the old one's name, address and place among the names. */
+static bool ranks_hold(const struct comm_group *group)
+{
+	struct pyobj *all, *key, *value;
+	ssize_t next = group->ranks_at;
+
+	if (!group->ranks)
+		return true;
+	all = py.PyDict_GetItemWithError(comm.c10d, comm.key[KEY_PG_RANKS]);
+	return all && all->type == py.PyDict_Type && py.PyDict_Next(all, &next, &key, &value) &&
+	       key == group->object && value == group->ranks && py.PyDict_Size(value) == group->size;
+}
+
 /* Is the group still the one torch means by that object? Objects die and addresses come again. */
 static bool group_holds(const struct comm_group *group, struct pyobj *names)
 {
@@ -437,7 +456,7 @@ static bool group_holds(const struct comm_group *group, struct pyobj *names)
 		return false;
 	known = pool_name(agent.pool.head, group->name);
 	text = py.PyUnicode_AsUTF8AndSize(value, &len);
-	return text && !strncmp(known, text, (size_t)len) && !known[len];
+	return text && !strncmp(known, text, (size_t)len) && !known[len] && ranks_hold(group);
 }
 
 static struct comm_group *group_of(struct pyobj *object, struct pyobj *names)
