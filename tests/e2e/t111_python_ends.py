@@ -45,6 +45,13 @@ def test_ends():
                 run_end(python, way)
 
 
+def test_too_late_for_a_turn():
+    for python in harness.pythons(lowest=(3, 9)).values():
+        for _ in range(5):
+            got = python_host.run(HOST, python, "ends_in_c.py", timeout=30, FAKE_START="1", FAKE_LIST=LIST)
+            harness.check((got.status, got.out, got.err) == (0, "", ""), "under %s: %r" % (python, got))
+
+
 def test_traceback_is_the_same():
     for python in harness.pythons().values():
         traced = run_end(python, "uncaught").err
@@ -92,5 +99,5 @@ def test_an_unknown_interpreter_is_left_alone():
 
 
 if __name__ == "__main__":
-    sys.exit(harness.main(test_ends, test_traceback_is_the_same, test_a_framework_starts_the_agent,
+    sys.exit(harness.main(test_ends, test_too_late_for_a_turn, test_traceback_is_the_same, test_a_framework_starts_the_agent,
                           test_an_unknown_interpreter_is_left_alone))

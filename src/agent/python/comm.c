@@ -441,8 +441,8 @@ static bool ranks_hold(const struct comm_group *group)
 	if (!group->ranks)
 		return true;
 	all = py.PyDict_GetItemWithError(comm.c10d, comm.key[KEY_PG_RANKS]);
-	return all && all->type == py.PyDict_Type && py.PyDict_Next(all, &next, &key, &value) &&
-	       key == group->object && value == group->ranks && py.PyDict_Size(value) == group->size;
+	return all && all->type == py.PyDict_Type && py.PyDict_Next(all, &next, &key, &value) && key == group->object &&
+	       value == group->ranks && py.PyDict_Size(value) == group->size;
 }
 
 /* Is the group still the one torch means by that object? Objects die and addresses come again. */

@@ -5,7 +5,9 @@
  * resolution and the hooks are in the other files of this folder.
  *
  * Only the thread takes the GIL, in short turns. A callback in Python's atexit module closes that door before the
- * interpreter finalises: it waits (without the GIL) for a turn that has begun, and no further one begins.
+ * interpreter finalises: it waits (without the GIL) for a turn that has begun, and no further one begins. The callback is
+ * registered by the main thread, as a pending call: a thread of ours that were waiting for the GIL of an interpreter that
+ * ends would be ended by it, with pthread_exit(), which aborts the process where libgcc_s cannot be loaded any more.
  */
 #include "agent/python/python.h"
 
@@ -33,7 +35,8 @@
 #define LOOK_LAST_MS 1000u
 #define RESCAN_FIRST_MS 50u /* after a change, since a module may not be complete yet, then twice as long each time: */
 #define RESCAN_LAST_MS 30000u /* ... functions that were replaced */
-#define GIL_TURN_MAX_MS 200u /* how long the atexit callback waits for a turn in progress */
+#define GIL_TURN_MAX_MS 1000u /* how long the atexit callback waits for a turn in progress */
+#define DOOR_MAX_MS 2000u /* how long the thread leaves the first turn to the main thread */
 
 static struct {
 	struct python_options options;
@@ -48,7 +51,7 @@ static struct {
 	_Atomic bool finalising; /* Python's atexit callbacks have run */
 	_Atomic bool rescan;
 	bool on;
-	bool set_up;
+	_Atomic bool set_up; /* the atexit callback is registered */
 	_Atomic bool listed; /* list is there and keeps its rows */
 	struct func_list list;
 	const char *gc_why; /* NULL: attached */
@@ -152,21 +155,29 @@ static bool finalising(void)
 	return (py._Py_IsFinalizing && py._Py_IsFinalizing()) || (py.Py_IsFinalizing && py.Py_IsFinalizing());
 }
 
-/* Run @work with the GIL, unless the interpreter is on its way out. Return: whether it ran. */
+/*
+ * Run @work with the GIL, unless the interpreter is on its way out: stopping() then. Return: whether it ran; it does not
+ * either where there is no memory for a thread state, which PyGILState_Ensure() would end the process for.
+ */
 static bool gil_turn(void (*work)(void))
 {
+	void *thread = NULL;
 	bool ran = false;
-	int state;
 
 	/* seq_cst: the atexit callback stores finalising, then looks at gil_turn; one of the two sees the other */
 	atomic_store(&self.gil_turn, 1);
-	if (!atomic_load(&self.finalising) && !finalising() && py.Py_IsInitialized()) {
-		state = py.PyGILState_Ensure();
+	if (finalising())
+		atomic_store(&self.finalising, true);
+	if (!atomic_load(&self.finalising) && !stopping() && py.Py_IsInitialized())
+		thread = py.PyThreadState_New(py.PyInterpreterState_Main());
+	if (thread) {
+		py.PyEval_RestoreThread(thread);
 		if (!stopping()) {
 			work();
 			ran = true;
 		}
-		py.PyGILState_Release(state);
+		py.PyThreadState_Clear(thread);
+		py.PyThreadState_DeleteCurrent();
 	}
 	atomic_store(&self.gil_turn, 0);
 	futex_wake(&self.gil_turn);
@@ -207,6 +218,45 @@ static void register_at_exit(void)
 	py.Py_DecRef(callback);
 	py.Py_DecRef(module);
 	py.PyErr_Clear();
+}
+
+static void set_up(void)
+{
+	if (atomic_exchange(&self.set_up, true))
+		return;
+	register_at_exit();
+	wake_thread();
+}
+
+/* On the main thread, with the GIL, between two of its instructions; also at the beginning of finalisation. */
+static int set_up_by_main(void *unused)
+{
+	int saved = errno;
+
+	if (!stopping())
+		set_up();
+	errno = saved;
+	return 0;
+}
+
+/*
+ * A main thread that sleeps in C for long does not finalise meanwhile: the first turn can do it then. CPython 3.8 prints
+ * an error when a call comes while it ends: there the first turn does it always.
+ */
+static bool wait_for_set_up(void)
+{
+	uint64_t until = clock_mono_ns() + DOOR_MAX_MS * 1000000ull;
+
+	if (py.minor < 9 || atomic_load(&self.set_up))
+		return !stopping();
+	py.Py_AddPendingCall(set_up_by_main, NULL); /* refused when many wait: after that time, then */
+	while (!stopping() && !atomic_load(&self.set_up) && clock_mono_ns() < until) {
+		uint32_t wake = atomic_load_explicit(&self.wake, memory_order_acquire);
+
+		if (!atomic_load(&self.set_up))
+			futex_wait(&self.wake, wake, LOOK_FIRST_MS);
+	}
+	return !stopping();
 }
 
 /* ---- the list ---------------------------------------------------------------------------------------------------- */
@@ -284,10 +334,7 @@ static void turn_resolve(void)
 {
 	struct pyobj *modules = py.PyImport_GetModuleDict();
 
-	if (!self.set_up) {
-		register_at_exit();
-		self.set_up = true;
-	}
+	set_up();
 	if (modules != self.modules) {
 		py.Py_IncRef(modules);
 		py.Py_DecRef(self.modules);
@@ -319,7 +366,7 @@ static void turn_off(void)
 	hook_switch_all(false);
 }
 
-/* Carry out the last wish; false when the interpreter is going */
+/* Carry out the last wish, or try again later; false when the interpreter is going */
 static bool grant_wish(void)
 {
 	uint32_t wish = atomic_load_explicit(&self.wished, memory_order_acquire);
@@ -329,7 +376,7 @@ static bool grant_wish(void)
 		if (!on)
 			atomic_store_explicit(&hook_gate, false, memory_order_relaxed);
 		if (!gil_turn(on ? turn_on : turn_off))
-			return false;
+			return !stopping();
 		self.on = on;
 	}
 	if (wish != atomic_load_explicit(&self.granted, memory_order_relaxed))
@@ -363,7 +410,7 @@ static void serve(void)
 		if (!grant_wish())
 			return;
 		if (self.on && (changed || now >= rescan_at || atomic_exchange(&self.rescan, false))) {
-			if (!gil_turn(turn_resolve))
+			if (!gil_turn(turn_resolve) && stopping())
 				return;
 			if (changed)
 				rescan_ms = RESCAN_FIRST_MS;
@@ -396,7 +443,7 @@ void python_loop(void)
 		return;
 	why = python_present() ? python_api_load() : "no Python interpreter in this process";
 	atomic_store_explicit(&self.off_reason, why, memory_order_release);
-	if (!why && wait_for_interpreter()) {
+	if (!why && wait_for_interpreter() && wait_for_set_up()) {
 		if (!atomic_load(&self.listed)) {
 			load_list();
 			atomic_store(&self.listed, true);

@@ -46,10 +46,13 @@ struct py_typespec {
 #define PYTHON_API_REQUIRED(F)                                                                        \
 	F(int, Py_IsInitialized, (void))                                                              \
 	F(const char *, Py_GetVersion, (void))                                                        \
-	F(int, PyGILState_Ensure, (void))                                                             \
-	F(void, PyGILState_Release, (int))                                                            \
+	F(void *, PyInterpreterState_Main, (void))                                                    \
+	F(void *, PyThreadState_New, (void *))                                                        \
+	F(void, PyThreadState_Clear, (void *))                                                        \
+	F(void, PyThreadState_DeleteCurrent, (void))                                                  \
 	F(void *, PyEval_SaveThread, (void))                                                          \
 	F(void, PyEval_RestoreThread, (void *))                                                       \
+	F(int, Py_AddPendingCall, (int (*)(void *), void *))                                          \
 	F(void, Py_IncRef, (struct pyobj *))                                                          \
 	F(void, Py_DecRef, (struct pyobj *))                                                          \
 	F(void, PyErr_Clear, (void))                                                                  \
