@@ -9,6 +9,7 @@ import subprocess
 import sys
 import xml.dom.minidom
 
+import ctl
 import harness as h
 from t640_memory import Host
 
@@ -163,6 +164,42 @@ def test_counters():
     h.check(os.path.getsize(os.path.join(host.tmp, "out.pftrace")) > 500, "the Perfetto trace")
 
 
+PYTHON = """
+import sys
+kept = []
+def hoard(n):
+    kept.append(bytearray(n))
+print("ready", flush=True)
+for line in sys.stdin:
+    for i in range(300):
+        hoard(50000)
+        bytearray(70000)
+    print("done", flush=True)
+"""
+
+
+def test_python_functions_are_named():
+    tmp = h.tmpdir()
+    env = h.preload_env(tmp, SYSTRACE_ENABLE="1", RANK="0", SYSTRACE_BUDGET_PCT="100")
+    script = h.write_file(os.path.join(tmp, "job.py"), PYTHON)
+    process = h.start([list(h.pythons().values())[-1], script], env=env, stdin=subprocess.PIPE)
+    process.stdout.readline()
+    sock = ctl.socket_of(env["SYSTRACE_SOCKET_DIR"], process.pid)
+    h.wait_for(lambda: os.path.exists(sock), what="the control socket")
+    h.check_equal(ctl.ask(sock, "enable", plugin="Memory", sample_bytes="1").code, 0, "enable")
+    process.stdin.write(b"go\n")
+    process.stdin.flush()
+    process.stdout.readline()
+    h.check_equal(ctl.ask(sock, "disable", plugin="Memory").code, 0, "disable")
+    process.stdin.close()
+    process.stdin = None
+    h.finish(process).ok()
+    first = json.loads(convert("--input", tmp, "--json").out)["inuse"][0]
+    h.check_equal(first["blocks"], 300, "what is kept is first: %s" % first)
+    h.check(first["bytes"] >= 300 * 50000, "bytes of %s" % first)
+    h.check(any(frame.startswith("hoard@") and "job.py:" in frame for frame in first["stack"]), "who keeps it: %s" % first)
+
+
 def test_damaged_files():
     host = recorded("pb", sample_bytes="4096")
     path = max(host.files("pb"), key=os.path.getsize)
@@ -190,4 +227,4 @@ def test_damaged_files():
 
 
 if __name__ == "__main__":
-    h.main(test_published_files, test_a_leak_is_first, test_counters, test_damaged_files)
+    h.main(test_published_files, test_a_leak_is_first, test_counters, test_python_functions_are_named, test_damaged_files)

@@ -413,6 +413,56 @@ static void a_pool_grows_on_disk_and_in_memory(void **state)
 	assert_int_equal(access(path, F_OK), -1);
 }
 
+static void say_nothing(void *ctx, const char *text)
+{
+	(void)ctx;
+	(void)text;
+}
+
+static void fill(struct out *o, const char *stem, size_t bytes)
+{
+	static char data[1000];
+	struct st_err err;
+
+	memset(data, 'x', sizeof(data));
+	assert_int_equal(out_open(o, stem, ".txt", false, &err), OUT_NEW);
+	assert_int_equal(out_put(o, data, bytes), 0);
+	assert_int_equal(out_write(o), 0);
+	out_commit(o);
+	out_rest(o);
+}
+
+/* Files named by the hour: those that are over count, and go first, a closed segment before the file itself. */
+static void files_of_other_names_count_and_go_first(void **state)
+{
+	static struct pool_header head;
+	static struct out o;
+	struct out_place place = { .segment_bytes = 1 << 20, .say = say_nothing };
+	char name[POOL_PATH];
+	struct st_err err;
+
+	(void)state;
+	snprintf(place.dump_path, sizeof(place.dump_path), "%s", dump_path());
+	memset(&head, 0, sizeof(head));
+	out_init(&o, &place, &head, 1, NULL, NULL);
+	fill(&o, "hour/one", 100);
+	assert_int_equal(out_rotate(&o, &err), 0);
+	fill(&o, "hour/one", 200);
+	out_retire(&o);
+	fill(&o, "hour/two", 300);
+	assert_int_equal(out_size(&o), 600);
+	assert_true(out_oldest_time(&o) > 0);
+	assert_int_equal(out_drop_oldest(&o, name, sizeof(name)), 100);
+	assert_non_null(strstr(name, "hour/one.txt.1"));
+	assert_int_equal(access(name, F_OK), -1);
+	assert_int_equal(out_drop_oldest(&o, name, sizeof(name)), 200);
+	assert_non_null(strstr(name, "hour/one.txt"));
+	assert_int_equal(out_size(&o), 300);
+	assert_int_equal(out_drop_oldest(&o, name, sizeof(name)), 0); /* the live one stays */
+	out_close(&o);
+	out_free(&o);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -422,6 +472,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(another_hosts_file_is_left_alone, setup, teardown),
 		cmocka_unit_test_setup_teardown(segments_are_closed_whole, setup, teardown),
 		cmocka_unit_test_setup_teardown(oldest_segments_go_at_the_limit, setup, teardown),
+		cmocka_unit_test_setup_teardown(files_of_other_names_count_and_go_first, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_vanished_directory_is_made_again, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_full_disk_loses_nothing, setup, teardown_mount),
 		cmocka_unit_test_setup_teardown(a_small_or_foreign_place_means_private_memory, setup, teardown),
