@@ -6,9 +6,11 @@
 #include "safe/siglog.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -126,17 +128,30 @@ void env_complain(void)
 
 extern char **environ;
 
-/* Copy our own memory; fails instead of faulting. Falls back to plain reading where the call is not allowed. */
+/* As peek(), where its call is not allowed: write() fails instead of faulting as well. Of at most a page. */
+static bool peek_by_pipe(void *to, const void *from, size_t bytes)
+{
+	int ends[2];
+	bool got;
+
+	if (pipe2(ends, O_CLOEXEC | O_NONBLOCK))
+		return false;
+	/* not write(): sanitizers look at what it is given, and a text may end before the page does */
+	got = syscall(SYS_write, ends[1], from, bytes) == (long)bytes && read(ends[0], to, bytes) == (ssize_t)bytes;
+	close(ends[0]);
+	close(ends[1]);
+	return got;
+}
+
+/* Copy our own memory; fails instead of faulting. */
 static bool peek(void *to, const void *from, size_t bytes)
 {
 	struct iovec local = { to, bytes };
 	struct iovec remote = { (void *)from, bytes };
 	ssize_t got = process_vm_readv(getpid(), &local, 1, &remote, 1, 0);
 
-	if (got < 0 && (errno == ENOSYS || errno == EPERM)) {
-		memcpy(to, from, bytes);
-		return true;
-	}
+	if (got < 0 && (errno == ENOSYS || errno == EPERM))
+		return peek_by_pipe(to, from, bytes);
 	return got == (ssize_t)bytes;
 }
 

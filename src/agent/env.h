@@ -47,7 +47,8 @@ void env_complain(void);
 /**
  * env_peek - value of a variable now, also while another thread changes the environment
  *
- * Reads this process's memory by process_vm_readv, which fails where a stale pointer would kill the job.
+ * Reads this process's memory by process_vm_readv, or where that is not allowed through a pipe: both fail where a stale
+ * pointer would kill the job.
  * Context: thread; not in a hook (tens of system calls). Return: length of the value, cut to @room - 1, or -ENOENT.
  */
 int env_peek(const char *name, char *out, size_t room);

@@ -228,7 +228,8 @@ static void check_environment(struct diagnosis *d)
 		diagnosis_add(d, SAFETY, FINDING_OK, "late environment", "is read without a risk for the job");
 	else
 		diagnosis_add(d, SAFETY, FINDING_LIMITED, "late environment",
-			      "is read as the job's threads read it (process_vm_readv: %s)", strerror(code));
+			      "is read through a pipe, which needs two free descriptors (process_vm_readv: %s)",
+			      strerror(code));
 }
 
 static void check_filter(struct diagnosis *d)

@@ -24,6 +24,14 @@
 #define SEARCH_BYTES (64u << 10)
 #define FRAME_BYTES_MAX (8u << 20) /* of one frame: more is not believed */
 
+/* Where a frame pointer points, the caller's and the return address lie: at the frame's end, so that the caller's sp is behind
+ * them; or, on aarch64, anywhere in it. */
+#if defined(__aarch64__)
+#define RECORD_ENDS_FRAME false
+#else
+#define RECORD_ENDS_FRAME true
+#endif
+
 /* Sanitizers know who may read which part of a stack; we read them all. */
 #define READS_STACKS __attribute__((no_sanitize("address", "thread", "undefined")))
 
@@ -203,9 +211,32 @@ static bool step_by_pointer(struct unwind *u)
 	if (!behind_call(u, pc))
 		return stop(u);
 	u->guessed = true;
-	u->regs = (struct unwind_regs){ .pc = pc, .sp = fp + 16, .fp = caller_fp, .fp_known = true };
+	u->regs = (struct unwind_regs){
+		.pc = pc,
+		.sp = fp + 16,
+		.fp = caller_fp,
+		.fp_known = true,
+		.sp_above = !RECORD_ENDS_FRAME,
+	};
 	u->exact = false;
 	return true;
+}
+
+/*
+ * Is @pc the kernel's trampoline? On aarch64 no table says so: Linux took it out of the vDSO in 5.8. Its two instructions do:
+ * mov x8, #__NR_rt_sigreturn; svc #0 (arch/arm64/kernel/vdso/sigreturn.S).
+ */
+static bool at_trampoline(const struct unwind *u)
+{
+#if defined(__aarch64__)
+	static const uint32_t trampoline[2] = { 0xd2801168u, 0xd4000001u };
+	uint32_t code[2];
+
+	return !u->regs.sp_above && memory_copy(code, u->regs.pc, sizeof(code)) &&
+	       !memcmp(code, trampoline, sizeof(code));
+#else
+	return false;
+#endif
 }
 
 /* The kernel's record of what it interrupted; at the return into its trampoline sp points at it, or at what is before. */
@@ -296,21 +327,32 @@ static bool search_pointer(struct unwind *u, uint64_t rule)
 	return true;
 }
 
+/* Where the rule's frame ends. Return: false = nobody knows. */
+static bool find_cfa(struct unwind *u, uint64_t rule, uintptr_t *cfa)
+{
+	if (RULE_KIND(rule) != RULE_SP) {
+		if (!u->regs.fp_known && !search_pointer(u, rule))
+			return false;
+		*cfa = u->regs.fp + (uintptr_t)RULE_CFA(rule);
+		return RULE_KIND(rule) != RULE_FP_WORD || stack_word(u, *cfa, cfa);
+	}
+	*cfa = u->regs.sp + (uintptr_t)RULE_CFA(rule);
+	if (!u->regs.sp_above)
+		return true;
+	/* its frame record (fp, and lr behind it) is where the table says that they are saved, and fp points at it */
+	*cfa = u->regs.fp - (uintptr_t)RULE_FP_AT(rule);
+	return RULE_FP_SAVED(rule) && RULE_RA_SAVED(rule) && RULE_RA_AT(rule) == RULE_FP_AT(rule) + 8;
+}
+
 static bool step_by_rule(struct unwind *u, uint64_t rule)
 {
-	struct unwind_regs to = { .fp = u->regs.fp, .fp_known = u->regs.fp_known };
+	struct unwind_regs to = { 0 };
 	uintptr_t cfa;
 
-	if (RULE_KIND(rule) != RULE_SP && !u->regs.fp_known) {
-		if (!search_pointer(u, rule))
-			return stop(u);
-		to.fp = u->regs.fp;
-		to.fp_known = true;
-	}
-	cfa = RULE_KIND(rule) == RULE_SP ? u->regs.sp : u->regs.fp;
-	cfa += (uintptr_t)RULE_CFA(rule);
-	if (RULE_KIND(rule) == RULE_FP_WORD && !stack_word(u, cfa, &cfa))
+	if (!find_cfa(u, rule, &cfa))
 		return stop(u);
+	to.fp = u->regs.fp;
+	to.fp_known = u->regs.fp_known;
 	/* callers lie above, and not far; a leaf that has not touched the stack may share its caller's sp */
 	if (cfa < u->regs.sp || (cfa == u->regs.sp && RULE_RA_SAVED(rule)) || cfa - u->regs.sp > FRAME_BYTES_MAX)
 		return stop(u);
@@ -343,11 +385,11 @@ bool unwind_step(struct unwind *u)
 	case RULE_FP_WORD:
 		return step_by_rule(u, rule);
 	case RULE_SIGNAL:
-		return step_over_signal(u);
+		return u->regs.sp_above ? stop(u) : step_over_signal(u);
 	case RULE_END:
 		return false;
 	case RULE_NONE:
-		return step_by_pointer(u);
+		return at_trampoline(u) ? step_over_signal(u) : step_by_pointer(u);
 	default:
 		return stop(u);
 	}

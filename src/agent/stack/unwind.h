@@ -17,6 +17,7 @@ struct unwind_regs {
 	uintptr_t pc, sp, fp;
 	uintptr_t lr; /* aarch64: of an interrupted frame; else 0 */
 	bool fp_known; /* false: of a thread that we know little of */
+	bool sp_above; /* aarch64: the frame was reached by a frame pointer; sp is somewhere from .sp on */
 };
 
 #define UNWIND_MODULES 8u
