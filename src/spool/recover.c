@@ -152,6 +152,7 @@ static int recover_area(struct work *w, void *area, size_t bytes, struct st_err 
 	static struct pool_guard guard;
 	struct pool_header *head = area;
 	struct pool pool;
+	bool live;
 	int ret;
 
 	if (!layout_is_sound(head, bytes))
@@ -169,8 +170,10 @@ static int recover_area(struct work *w, void *area, size_t bytes, struct st_err 
 			 (unsigned long long)drain_pending(&pool), head->dump_path[0] ? head->dump_path : "nobody");
 		return 0;
 	}
+	/* before: what a child records while it is emptied, and then ends, is for the next recover */
+	live = children_live(w, &pool);
 	ret = empty_pool(w, &pool, err);
-	if (ret == 0 && children_live(w, &pool))
+	if (ret == 0 && live)
 		w->report.verdict = RECOVER_CHILDREN;
 	return ret;
 }

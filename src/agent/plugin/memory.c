@@ -147,7 +147,8 @@ static void tell_live(uint64_t deadline_ns)
 {
 	struct stack_status stacks;
 	struct sites sites = { .room = 1024 };
-	uint32_t i;
+	uint32_t i, untold = 0;
+	bool room = true;
 
 	stack_status(&stacks);
 	while (sites.room < 4 * (stacks.stacks + 1))
@@ -167,9 +168,12 @@ static void tell_live(uint64_t deadline_ns)
 			continue;
 		site->head = (struct rec_head){ .bytes = sizeof(*site), .type = REC_MEM_SITE };
 		site->at_ns = clock_mono_ns();
-		if (!put_patiently(site, sizeof(*site), deadline_ns))
-			break;
+		room = room && put_patiently(site, sizeof(*site), deadline_ns);
+		untold += !room;
 	}
+	/* the first that found no room is counted already */
+	atomic_fetch_add_explicit(&agent.pool.head->dropped[POOL_SRC_MEMORY], sites.lost + (untold ? untold - 1 : 0),
+				  memory_order_relaxed);
 	munmap(sites.slot, sites.room * sizeof(*sites.slot));
 }
 

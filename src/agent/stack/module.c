@@ -33,7 +33,7 @@ struct found {
 	unsigned long long reserved[7];
 };
 
-static int (*find_object)(void *pc, struct found *found);
+static int (*_Atomic find_object)(void *pc, struct found *found);
 static char program[PATH_BYTES];
 static uintptr_t own_begin, own_end;
 
@@ -180,7 +180,7 @@ static struct module unpack(const uint64_t word[KNOWN_WORDS])
 		.unwind_header = word[KNOWN_HEADER],
 		.identity = word[KNOWN_IDENTITY],
 		.id = (uint32_t)word[KNOWN_ID],
-		.direct = find_object != NULL,
+		.direct = atomic_load_explicit(&find_object, memory_order_relaxed) != NULL,
 	};
 }
 
@@ -240,7 +240,7 @@ static bool find_direct(uintptr_t pc, struct module *m)
 	uint64_t identity;
 	uint32_t i;
 
-	if (find_object((void *)pc, &found) || !found.link_map)
+	if (atomic_load_explicit(&find_object, memory_order_relaxed)((void *)pc, &found) || !found.link_map)
 		return false;
 	identity = hash64(&found.map_start, offsetof(struct found, reserved) - offsetof(struct found, map_start));
 	identity = (identity ^ intern_mark()) | 1;
@@ -334,7 +334,7 @@ void modules_refresh(uint64_t generation)
 {
 	static uint64_t listed_at;
 
-	if (find_object || generation == listed_at)
+	if (atomic_load_explicit(&find_object, memory_order_relaxed) || generation == listed_at)
 		return;
 	listed_at = generation;
 	list_all();
@@ -388,12 +388,12 @@ static bool find_listed(uintptr_t pc, struct module *m)
 
 bool modules_direct(void)
 {
-	return find_object != NULL;
+	return atomic_load_explicit(&find_object, memory_order_relaxed) != NULL;
 }
 
 bool module_find(uintptr_t pc, struct module *m)
 {
-	return find_object ? find_direct(pc, m) : find_listed(pc, m);
+	return atomic_load_explicit(&find_object, memory_order_relaxed) ? find_direct(pc, m) : find_listed(pc, m);
 }
 
 bool module_own(uintptr_t pc)
@@ -427,6 +427,7 @@ static int own_one(struct dl_phdr_info *info, size_t size, void *arg)
 
 void modules_start(bool old_glibc)
 {
+	int (*find)(void *pc, struct found *found) = NULL;
 	ssize_t len;
 
 	if (!program[0]) {
@@ -434,7 +435,9 @@ void modules_start(bool old_glibc)
 		program[len > 0 ? len : 0] = 0;
 		got_each_object(own_one, NULL);
 	}
-	*(void **)&find_object = !old_glibc && dlsym ? dlsym(RTLD_DEFAULT, "_dl_find_object") : NULL;
-	if (!find_object)
+	if (!old_glibc && dlsym)
+		*(void **)&find = dlsym(RTLD_DEFAULT, "_dl_find_object");
+	atomic_store_explicit(&find_object, find, memory_order_relaxed);
+	if (!find)
 		list_all();
 }
