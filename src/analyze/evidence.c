@@ -230,6 +230,34 @@ static int by_share(const void *a, const void *b)
 	return (x->share < y->share) - (x->share > y->share);
 }
 
+/* The last stage that ended on a rank that hangs. A collection happens within others and says nothing of where it is. */
+static void find_last_stage(struct loc_finding *f, const struct records *records)
+{
+	uint32_t key_kind = ev_name(records->session, "kind", 4);
+	size_t i;
+
+	for (i = 0; i < records->count; i++) {
+		const struct record_file *file = &records->files[i];
+		struct ev_reader *reader;
+		struct event ev;
+
+		if (file->rank != f->rank || !(file->format & RECORD_TIMELINE))
+			continue;
+		reader = ev_open(records->session, file->path, NULL);
+		while (reader && ev_next(reader, &ev, NULL) > 0) {
+			int64_t end = records_wall_ns(reader, &ev, ev.t_ns + ev.dur_ns);
+
+			if (ev.kind != EV_STAGE || ev.phase != EV_COMPLETE || ev.quality & EV_WORKER ||
+			    end <= f->last_stage_ns || records_number(&ev, key_kind, STAGE_UNKNOWN) == STAGE_GC)
+				continue;
+			f->last_stage = ev.name;
+			f->last_stage_step = ev.step;
+			f->last_stage_ns = end;
+		}
+		ev_close(reader);
+	}
+}
+
 int evidence_find(struct localize *loc, const struct loc_result *result, const struct records *records)
 {
 	size_t i, k, count;
@@ -239,8 +267,10 @@ int evidence_find(struct localize *loc, const struct loc_result *result, const s
 		struct sums own, sums[PEERS_MAX];
 		int32_t peers[PEERS_MAX];
 
-		if (f->kind == LOC_HANG)
+		if (f->kind == LOC_HANG) {
+			find_last_stage(f, records);
 			continue;
+		}
 		f->judged = true;
 		for (k = 0; k < LAYERS; k++)
 			own.layers[k].ms = NAN;

@@ -11,7 +11,7 @@
 #include "analyze/records.h"
 
 /**
- * evidence_find - fill in the evidence of all findings
+ * evidence_find - fill in the evidence of all findings; of a hang the last stage
  *
  * Reads the timelines of the accused and of a few peers again. Context: tool. Return: 0 or -ENOMEM.
  */

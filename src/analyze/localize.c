@@ -111,6 +111,11 @@ struct loc_rank *localize_rank(struct localize *loc, int32_t rank, uint32_t host
 	return r;
 }
 
+void localize_stacks(struct localize *loc, size_t finding, const struct loc_stacks *stacks)
+{
+	loc->findings[finding].stacks = *stacks;
+}
+
 bool localize_rank_at(const struct localize *loc, size_t index, int32_t *rank, uint32_t *host, uint32_t *ip)
 {
 	if (index >= loc->ranks_count)

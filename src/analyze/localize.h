@@ -111,6 +111,13 @@ struct loc_source {
 
 #define LOC_SOURCES 12
 
+/** struct loc_stacks - what the process of a rank that hangs answered when it was asked for its stacks; texts are name ids */
+struct loc_stacks {
+	int32_t pid; /* as seen here, 0 = not known */
+	uint32_t json; /* as `sysTrace_cli stacks --json` prints a process; 0 = none */
+	uint32_t note; /* why there are none; 0 = nobody asked, or there are */
+};
+
 /** struct loc_finding - one rank that is to blame */
 struct loc_finding {
 	int32_t rank;
@@ -131,6 +138,10 @@ struct loc_finding {
 	uint32_t last_op; /* hang: name id of the last operation that it began, 0 = not known */
 	uint64_t last_serial; /* ... its number in the rank's own count, 0 = not known */
 	uint32_t waiting; /* hang: ranks that wait for it directly */
+	uint32_t last_stage; /* hang: name id of the last stage of its Python code that ended, 0 = not recorded */
+	uint32_t last_stage_step; /* ... the step it was in, 0 = not known */
+	int64_t last_stage_ns; /* ... wall clock of its end */
+	struct loc_stacks stacks; /* hang: localize_stacks() */
 	uint32_t kpi; /* name id of the observation point (documented localiser), 0 = told by kind and op */
 	struct loc_source sources[LOC_SOURCES]; /* evidence_find(): largest share first */
 	size_t sources_count;
@@ -158,6 +169,9 @@ struct loc_result {
 
 /** localize_judge - compare all ranks fed. Return: 0 or -ENOMEM; texts and arrays live until localize_free(). */
 int localize_judge(struct localize *loc, struct loc_result *result);
+
+/** localize_stacks - put what a rank that hangs answered to the finding with this index; shows in the result that was judged */
+void localize_stacks(struct localize *loc, size_t finding, const struct loc_stacks *stacks);
 
 /** localize_rank_at - ranks in rising order, for results. Return: false behind the last. */
 bool localize_rank_at(const struct localize *loc, size_t index, int32_t *rank, uint32_t *host, uint32_t *ip);

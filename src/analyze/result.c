@@ -344,6 +344,26 @@ static void put_sources(json_t *evidence, const struct loc_finding *f, const str
 		json_object_set_new(evidence, "next", json_string(f->next));
 }
 
+/* Where a rank that hangs is: its last stage, and what its process answered */
+static void put_whereabouts(json_t *evidence, const struct loc_finding *f, const struct ev_session *session)
+{
+	json_t *stacks = f->stacks.json ? json_loads(ev_text(session, f->stacks.json), 0, NULL) : NULL;
+
+	if (f->last_stage)
+		json_object_set_new(evidence, "last_stage",
+				    json_pack("{s:s, s:I, s:I}", "name", ev_text(session, f->last_stage), "step",
+					      (json_int_t)f->last_stage_step, "ended",
+					      (json_int_t)(f->last_stage_ns / 1000000)));
+	if (f->stacks.pid)
+		json_object_set_new(evidence, "pid", json_integer(f->stacks.pid));
+	if (stacks)
+		json_object_set_new(evidence, "stacks", stacks);
+	else if (f->stacks.json)
+		json_object_set_new(evidence, "no_stacks", json_string("the answer of its process is no JSON"));
+	else if (f->stacks.note)
+		json_object_set_new(evidence, "no_stacks", json_string(ev_text(session, f->stacks.note)));
+}
+
 static json_t *finding_json(const struct writing *w, const struct loc_finding *f)
 {
 	json_t *entry = device_json(w, f->rank, f, peers_json(w->loc, f->rank, f->group));
@@ -360,6 +380,8 @@ static json_t *finding_json(const struct writing *w, const struct loc_finding *f
 		json_object_set_new(evidence, "last_operation_id", json_integer((json_int_t)f->last_serial));
 		json_object_set_new(evidence, "waiting_ranks", json_integer(f->waiting));
 	}
+	if (f->kind == LOC_HANG)
+		put_whereabouts(evidence, f, w->session);
 	if (f->level == 1) {
 		json_object_set_new(evidence, "came_last_share", rounded(f->last_share, 0.001));
 		json_object_set_new(evidence, "waited", peers_json(w->loc, f->rank, f->group));
@@ -493,6 +515,21 @@ static void no_cause_words(FILE *out, const struct loc_finding *f)
 		f->next ? f->next : "");
 }
 
+static void hang_words(FILE *out, const struct loc_finding *f, const struct ev_session *session)
+{
+	char when[64];
+
+	fprintf(out, " in step %u: others wait for it, and it waits for nobody.", f->onset_step);
+	if (f->last_op)
+		fprintf(out, " Its last operation was %s (number %" PRIu64 "); %u ranks wait in a later one.",
+			ev_text(session, f->last_op), f->last_serial, f->waiting);
+	if (f->last_stage) {
+		local_time(f->last_stage_ns / 1000, when, sizeof(when));
+		fprintf(out, " The last stage that it finished was %s, at %s.", ev_text(session, f->last_stage), when);
+	}
+	fputc('\n', out);
+}
+
 static void finding_words(FILE *out, const struct localize *loc, const struct loc_finding *f,
 			  const struct ev_session *session)
 {
@@ -507,11 +544,7 @@ static void finding_words(FILE *out, const struct localize *loc, const struct lo
 
 	fprintf(out, "Rank %d%s%s %s", f->rank, *ip ? " on " : "", ip, what[f->kind]);
 	if (f->kind == LOC_HANG) {
-		fprintf(out, " in step %u: others wait for it, and it waits for nobody.", f->onset_step);
-		if (f->last_op)
-			fprintf(out, " Its last operation was %s (number %" PRIu64 "); %u ranks wait in a later one.",
-				ev_text(session, f->last_op), f->last_serial, f->waiting);
-		fputc('\n', out);
+		hang_words(out, f, session);
 		return;
 	}
 	fprintf(out, " from step %u to step %u: %.1f ms more per step than its peers, %.1f %% of a step.",

@@ -7,6 +7,7 @@
 #include "analyze/result.h"
 #include "cli/become.h"
 #include "cli/command.h"
+#include "cli/hang_stacks.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -110,6 +111,7 @@ static int put_result(const struct options *opts, const struct diagnosis *d)
 		fputs(text, stdout);
 	else {
 		localize_words(stdout, d->loc, &d->ranks, session);
+		hang_stacks_words(stdout, d);
 		if (d->window[0])
 			printf("Looked at: %s.\n", d->window);
 		printf("Result: %s\n", path);
@@ -137,8 +139,10 @@ static int judge(const struct options *opts, const struct model_config *config, 
 	else if (d.ranks.verdict == LOC_NO_DATA)
 		status = cmd_nothing("%s; is %s a dump directory with timeline/ or mspti/ in it?", d.ranks.reason,
 				     input);
-	else
+	else {
+		hang_stacks_ask(&d, input);
 		status = put_result(opts, &d);
+	}
 	diagnosis_fini(&d);
 	return status;
 }

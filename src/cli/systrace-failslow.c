@@ -11,6 +11,7 @@
 #include "cli/become.h"
 #include "cli/command.h"
 #include "cli/auto_collect.h"
+#include "cli/hang_stacks.h"
 #include "cli/service_state.h"
 #include "cli/term.h"
 
@@ -272,6 +273,7 @@ static int report_ranks(struct service *s, struct diagnosis *d, int64_t begin_ms
 		news |= !is_suppressed(s, &d->ranks.findings[i]);
 	if (!news)
 		return 0;
+	hang_stacks_ask(d, s->state.input);
 	text = localize_json(d->loc, &d->ranks, d->records->session, &s->config, &err);
 	if (!text) {
 		service_log("error", "result", "reason=\"%s\"", err.text);
