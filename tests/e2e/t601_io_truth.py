@@ -3,6 +3,7 @@
 """Plugin IO beside strace: calls and bytes of every file are the same, call by call and byte by byte, of a small C program
 with threads and of a PyTorch data loader with its workers."""
 
+import functools
 import glob
 import os
 import re
@@ -118,7 +119,7 @@ def traced(log, below):
 def recorded(dump, below):
     """The same by the plugin."""
     text = h.decode_pb(h.find_one(dump, "io_trace/io_trace_rank*.pb"), "IO")
-    h.check("drops {" not in text, "records were lost")
+    h.check("drops {" not in text, "records were lost: %s" % re.findall(r"^drops \{\n.*?^\}", text, re.M | re.S))
     sums = {}
     for block in re.findall(r"^IO_entries \{\n(.*?)^\}", text, re.S | re.M):
         entry = dict(re.findall(r'^  (\w+): "?(.*?)"?$', block, re.M))
@@ -149,6 +150,23 @@ def compare(log, dump, below):
     return want
 
 
+def until_nothing_was_lost(test):
+    """A process under strace on a busy machine may fill the pool before the io thread gets to run: then the file says so, and
+    it takes another run to compare everything."""
+    @functools.wraps(test)
+    def tries():
+        for _ in range(4):
+            try:
+                return test()
+            except h.CheckFailed as e:
+                if not str(e).startswith("records were lost"):
+                    raise
+                print("again: %s" % e)
+        return test()
+    return tries
+
+
+@until_nothing_was_lost
 def test_c_program():
     tmp = h.tmpdir()
     cwd = os.path.join(tmp, "cwd")
@@ -160,6 +178,7 @@ def test_c_program():
     h.check_equal(want["write", "file1"][0], 300, "calls of write")
 
 
+@until_nothing_was_lost
 def test_data_loader():
     tmp = h.tmpdir()
     python = h.python_with("torch")
