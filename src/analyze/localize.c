@@ -15,6 +15,7 @@
 
 #define STRIDE_START 4
 #define EXPLAINED_SHARE 0.8
+#define LEAD_STEPS 256 /* looked at before the first step that was asked for */
 #define MIN_STEPS 8 /* fewer common steps are no basis */
 
 const char *loc_kind_word(enum loc_kind kind)
@@ -331,7 +332,7 @@ static void sort_all(struct localize *loc)
 /* The grid: all steps that any rank has and the options ask for; step_ms: median over ranks and steps */
 static int lay_grid(struct localize *loc)
 {
-	uint32_t low = UINT32_MAX, high = 0;
+	uint32_t low = UINT32_MAX, high = 0, lead;
 	size_t i, k, count = 0, total = 0;
 	double *values;
 
@@ -349,8 +350,10 @@ static int lay_grid(struct localize *loc)
 	}
 	if (low > high)
 		return 0;
+	/* what was usual before helps our own judges */
+	lead = loc->options.judge ? 0 : LEAD_STEPS;
 	if (loc->options.from_step > low)
-		low = loc->options.from_step;
+		low = loc->options.from_step - low > lead ? loc->options.from_step - lead : low;
 	if (loc->options.to_step && loc->options.to_step < high)
 		high = loc->options.to_step;
 	loc->first = low;
@@ -441,6 +444,17 @@ static double slow_step_ms(const struct localize *loc, const struct loc_rank *r,
 			values[known++] = c->ms;
 	}
 	return known ? stat_median(values, known) : loc->step_ms;
+}
+
+/* What had ended before the steps that were asked for */
+static void drop_early(struct localize *loc)
+{
+	size_t i, kept = 0;
+
+	for (i = 0; i < loc->findings_count; i++)
+		if (loc->findings[i].last_step >= loc->options.from_step)
+			loc->findings[kept++] = loc->findings[i];
+	loc->findings_count = kept;
 }
 
 static void stamp_findings(struct localize *loc)
@@ -591,6 +605,7 @@ static int ask_judges(struct localize *loc)
 			break; /* a job that hangs is not searched for slow ranks */
 	}
 	drop_explained(loc);
+	drop_early(loc);
 	return ret;
 }
 
@@ -641,7 +656,7 @@ int localize_judge(struct localize *loc, struct loc_result *result)
 	result->findings = loc->findings;
 	result->findings_count = loc->findings_count;
 	result->ranks = loc->ranks_count;
-	result->first_step = loc->first;
+	result->first_step = loc->options.from_step > loc->first ? loc->options.from_step : loc->first;
 	result->last_step = loc->steps ? loc->first + (uint32_t)loc->steps - 1 : loc->first;
 	result->step_ms = loc->step_ms;
 	result->end_ns = loc->end_ns;

@@ -100,12 +100,18 @@ def test_published_files():
 
 
 def recorded(form, **keys):
-    host = Host(SYSTRACE_FORMAT=form)
-    host.ask("enable", **keys)
-    for word in ("work", "leak", "drop", "map"):
-        host.do(word)
-    host.ask("disable")
-    host.quit()
+    """A capture in which nothing was lost: on a busy machine the pool may fill before the io thread gets to run, which is told."""
+    for _ in range(5):
+        host = Host(SYSTRACE_FORMAT=form)
+        host.ask("enable", **keys)
+        for word in ("work", "leak", "drop", "map"):
+            host.do(word)
+        host.ask("disable")
+        lost = ctl.ask(host.sock, "status").get("dropped")
+        host.quit()
+        if lost == "0":
+            break
+        print("again: %s records were lost" % lost)
     return host
 
 
@@ -113,7 +119,7 @@ def check_report(host, exact):
     report = json.loads(convert("--input", host.tmp, "--json").out)
     first = report["inuse"][0]
     h.check_equal(first["kind"], "malloc", "kind of the leak")
-    h.check("planted_leak" in first["stack"][0], "the leak: %s" % first)
+    h.check(first["stack"] and "planted_leak" in first["stack"][0], "the leak: %s; lost: %s" % (first, report["lost"]))
     if exact:
         h.check_equal((first["bytes"], first["blocks"]), (40000000, 2000), "the planted leak is first, and whole")
     else: # 40 MB at 64 KiB: 600 hits, 4 %

@@ -36,7 +36,7 @@
 #define RESCAN_FIRST_MS 50u /* after a change, since a module may not be complete yet, then twice as long each time: */
 #define RESCAN_LAST_MS 30000u /* ... functions that were replaced */
 #define GIL_TURN_MAX_MS 1000u /* how long the atexit callback waits for a turn in progress */
-#define DOOR_MAX_MS 2000u /* how long the thread leaves the first turn to the main thread */
+#define DOOR_MAX_MS 500u /* how long the thread leaves the first turn to the main thread */
 
 static struct {
 	struct python_options options;

@@ -7,5 +7,5 @@ import resource
 
 with open("/proc/self/statm") as f:
     size = int(f.read().split()[0]) * 4096 + 65536
-atexit.register(sum, range(10000000))
+atexit.register(sum, range(3000000))
 resource.setrlimit(resource.RLIMIT_AS, (size, size))
