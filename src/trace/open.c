@@ -57,8 +57,9 @@ static int unknown(const struct input *input, const char *path, struct st_err *e
 		snprintf(head + 3 * i, 4, "%02x ", input->at[i]);
 	return err_set(
 		err, -EINVAL,
-		"%s: none of the known formats begins with %s(timeline as protobuf or JSON, MSPTI marker CSV, ftrace text, "
-		"trace.dat, each also as gz or zst); name a file from the dump directory",
+		"%s: none of the known formats begins with %s(timelines, I/O, memory and scheduling records as protobuf or "
+		"JSON, GIL and Mutex files, MSPTI marker CSV, PyTorch profiles, ftrace text, trace.dat, each also as gz or "
+		"zst); name a file from the dump directory",
 		path, head);
 }
 
