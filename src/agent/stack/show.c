@@ -46,11 +46,18 @@ struct lines {
 	char text[TEXT_BYTES];
 	size_t used;
 	uint32_t frames;
+	uint32_t python; /* of these */
 };
 
 static void *words; /* of the stack */
 
 /* --- frames as text ---------------------------------------------------------------------------------------------------------- */
+
+static void lines_clear(struct lines *lines)
+{
+	lines->used = lines->frames = lines->python = 0;
+	lines->text[0] = 0;
+}
 
 static bool put_line(struct lines *lines, const char *line)
 {
@@ -84,6 +91,7 @@ static int put_python(void *arg, struct pyframes_walk *walk, bool *entry)
 
 	if (!pyframes_next_text(walk, line + 1, sizeof(line) - 1, entry))
 		return -1;
+	((struct lines *)arg)->python++;
 	return put_line(arg, line);
 }
 
@@ -171,8 +179,7 @@ static void walk(const struct sample *s, const struct pyframes_thread *python, s
 	struct unwind u;
 	bool all;
 
-	lines->used = lines->frames = 0;
-	lines->text[0] = 0;
+	lines_clear(lines);
 	unwind_begin_copy(&u, &s->regs, s->low, s->high, s->words, maps_find);
 	all = stack_join(&u, python && pyframes_begin_other(&frames, python) ? &frames : NULL, &into_lines, lines);
 	if (!all)
@@ -188,8 +195,7 @@ static void walk_python_only(const struct pyframes_thread *python, struct lines 
 	struct pyframes_walk frames;
 	bool entry;
 
-	lines->used = lines->frames = 0;
-	lines->text[0] = 0;
+	lines_clear(lines);
 	if (!python || !pyframes_begin_other(&frames, python))
 		return;
 	while (put_python(lines, &frames, &entry) > 0)
@@ -222,12 +228,16 @@ static void take_running(uint32_t tid, struct sample *s, const struct pyframes_t
 {
 	uint64_t now_ns = clock_mono_ns();
 	uint64_t until_ns = now_ns + RUNNING_NS < show.deadline_ns ? now_ns + RUNNING_NS : show.deadline_ns;
-	int ret = sample_running(tid, s, until_ns);
+	int ret = sample_running(tid, s, until_ns), tries;
 
 	note[0] = 0;
 	if (ret == 0) {
-		walk(s, python, lines, note, room);
-		if (!note[0])
+		/* the native stack is a copy; its Python frames come and go while they are read */
+		for (tries = 0; tries < TRIES && (!tries || (python && !lines->python)); tries++)
+			walk(s, python, lines, note, room);
+		if (python && !lines->python)
+			snprintf(note, room, "it runs: its Python frames changed while they were read");
+		else if (!note[0])
 			snprintf(note, room,
 				 "it runs: its Python frames may be of a later moment than the native ones");
 		return;
@@ -250,8 +260,7 @@ static void put_thread(uint32_t tid)
 
 	if (!sample_look(tid, &s))
 		return;
-	lines.used = lines.frames = 0;
-	lines.text[0] = 0;
+	lines_clear(&lines);
 	if (clock_mono_ns() >= show.deadline_ns)
 		snprintf(note, sizeof(note), "not looked at: there was no time left");
 	else if (!take_waiting(tid, &s, python, &lines, note, sizeof(note)))
